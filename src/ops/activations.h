@@ -1,7 +1,7 @@
-// The activations: elementwise operations y = f(x), dx = dy f'(x), each made of one formula for all back ends.
+// Activations: elementwise operations y = f(x), dx = dy f'(x), each written once, as a formula, for all back ends.
 //
-// A new activation needs: its two declarations and their places in the list, and its kind if layers use it (ops.h); its
-// formula and that one's place in the list (kernels/formulas.h); and a line here. Checks, entries of all tables and the
+// To add an activation: declare its two operations and list them (ops.h), with an ActivationKind if layers use it; add
+// its formula and list it (kernels/formulas.h); add a line to kActivations. Checks, the entries of all tables and the
 // layers' choice follow from these.
 #pragma once
 
@@ -17,11 +17,11 @@
 namespace trifold {
 
 struct ActivationEntries {
-  std::optional<ActivationKind> kind;  // none: feed-forward networks have no such activation
+  std::optional<ActivationKind> kind;  // none: not an activation of feed-forward networks
   size_t formula;                      // index in cpu::Activations
-  const char* name;                    // of y = f(x), for messages
-  const char* backward_name;           // of dx = dy f'(x)
-  const char* saved;                   // the tensor that backward reads in addition to dy: x or y
+  const char* name;                    // for messages about `forward`
+  const char* backward_name;           // for messages about `backward`
+  const char* saved;                   // "x" or "y": the tensor that backward reads in addition to dy
   void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
   void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor saved);
 };

@@ -1,5 +1,5 @@
-// One head of attention as the kernels see it: shapes, pointers and the sizes of blocks. Like ops/kernels.h, it is shared
-// with files of other instruction sets and must not contain function bodies.
+// One head of attention as the kernels see it: shapes, pointers and the sizes of blocks. Like ops/kernels.h, this
+// header is shared by files of all instruction sets and must not contain function bodies.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,24 @@
 
 namespace trifold::cpu {
 
-// One attention head of one sample, over consecutive positions. Keys are counted from the first one given, which is
-// position `origin` of the sequence. Under a causal mask queries are counted from there too, and none is before it;
-// otherwise they are counted from the start of the sequence. Queries are those of [first_query, first_query + queries).
-// Rows of queries and their gradients are `query_stride` numbers apart, those of keys, values and their gradients
-// `key_stride`, and rows of outputs `out_stride`. `element` is the global index of (this sample and head, query 0,
-// first key).
+// One attention head of one sample: a run of consecutive queries over a run of consecutive keys. Key 0 is the first
+// key of the run, at position `origin` of the sequence. Under a causal mask query 0 is at `origin` too, and no query of
+// the run precedes it; otherwise query 0 is at position 0.
 struct HeadShape {
-  int64_t seq;     // positions of the sequence
-  int64_t origin;  // in it
-  int64_t held;    // keys whose rows are given
-  int64_t keys;    // of these, those that exist and that some query may see
-  int64_t first_query;
+  int64_t seq;          // length of the sequence
+  int64_t origin;       // position of key 0 in the sequence
+  int64_t held;         // keys in memory
+  int64_t keys;         // the first ones of `held`, which are valid and visible to some query
+  int64_t first_query;  // the queries are [first_query, first_query + queries)
   int64_t queries;
-  const int32_t* first_keys;  // of query 0 on, as in Attention, or null: 0
-  int64_t width;
-  int64_t query_stride;
-  int64_t key_stride;
-  int64_t out_stride;
+  const int32_t* first_keys;  // Attention::first_keys from query 0 on, or null: 0
+  int64_t width;              // head_dim
+  int64_t query_stride;       // elements between rows of queries and between rows of their gradients
+  int64_t key_stride;         // elements between rows of keys, of values and of their gradients
+  int64_t out_stride;         // elements between rows of outputs
   bool causal;
   double scale;
-  uint64_t element;
+  uint64_t element;  // global index of the probability of (query 0, key 0), for dropout
 };
 
 template <class T>
@@ -38,8 +35,8 @@ struct HeadInput {
   const T* value;
 };
 
-// The output is rounded to T, or stored unrounded in `wide_out` if that is set. With `adds` it and lse already hold the
-// results over other keys, and become those over all keys.
+// The output is rounded to T or, if `wide_out` is set, stored there unrounded. With `adds`, the output and lse hold the
+// results over other keys on entry, and over these and the other keys on return.
 template <class T>
 struct HeadOutput {
   T* out;
@@ -48,8 +45,9 @@ struct HeadOutput {
   bool adds = false;
 };
 
-// Gradients of keys and values are rounded to T once complete, or stored unrounded if there is a wide buffer for them.
-// Gradients of queries are added to their wide buffer, whose rows are `out_stride` apart, if there is one.
+// Gradients of keys and values are rounded to T once complete, or stored unrounded in the wide buffers if these are
+// set. Gradients of queries are added to `wide_query`, rows `out_stride` apart, if it is set, and else assigned to
+// `query`.
 template <class T>
 struct HeadGradient {
   T* query;
@@ -60,9 +58,10 @@ struct HeadGradient {
   Accumulate<T>* wide_query = nullptr;
 };
 
-// Attention's blocks, see kernels/attention_blocks.h. A panel copy is `held`, rounded up to whole panels, times width.
-// Its scratch is kScoreScratch numbers, 2 blocks of kQueryBlock x width, and 2 panel copies; backward twice
-// kScoreScratch, 3 blocks and 5 panel copies.
+// Sizes of attention's blocks (kernels/attention_blocks.h). Elements of scratch, with block = kQueryBlock x width and
+// panels = `held`, rounded up to whole panels, x width:
+//   forward       kScoreScratch + 2 block + 2 panels
+//   backward  2 x kScoreScratch + 3 block + 5 panels
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyChunk = 512;
 constexpr int64_t kPanel = 32;

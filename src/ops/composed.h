@@ -1,13 +1,12 @@
-// Operations that ops.h defines through others, composed of those: entries for tables without fused versions.
-// On the CPU a product takes so long that another pass over its result is negligible, and the bits are those
-// of the parts.
+// Entries for operations that ops.h defines as a sequence of other operations: they call that sequence, for tables
+// without fused versions. On the CPU a product takes so long that another pass over its result is negligible.
 #pragma once
 
 #include "ops/ops.h"
 
 namespace trifold {
 
-// Table() is the raw table (ops/contract.h) whose entries are composed, and to which the result belongs.
+// Table() is the raw table (ops/contract.h) whose entries are called, and to which the composed entries belong.
 template <const OpTable& (*Table)()>
 struct Composed {
   static void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
@@ -76,7 +75,7 @@ struct Composed {
   }
 };
 
-// The products of linear layers that consist of a product and another pass.
+// Sets the products of linear layers that consist of a product and another pass.
 template <const OpTable& (*Table)()>
 void add_composed_epilogues(OpTable& ops) {
   ops.affine_add = Composed<Table>::affine_add;
@@ -84,7 +83,7 @@ void add_composed_epilogues(OpTable& ops) {
   ops.affine_backward_gelu = Composed<Table>::affine_backward_gelu;
 }
 
-// All products of linear layers.
+// Sets all products of linear layers.
 template <const OpTable& (*Table)()>
 void add_composed_products(OpTable& ops) {
   ops.affine = Composed<Table>::affine;
@@ -93,7 +92,7 @@ void add_composed_products(OpTable& ops) {
   add_composed_epilogues<Table>(ops);
 }
 
-// The operations over rows that combine several others.
+// Sets the operations over rows that combine several others.
 template <const OpTable& (*Table)()>
 void add_composed_rows(OpTable& ops) {
   ops.layer_norm_backward_add = Composed<Table>::layer_norm_backward_add;

@@ -1,13 +1,13 @@
-// The checks of the operations' shapes and types, made once for all back ends.
+// Checks of the operations' shapes and types, written once for all back ends.
 //
 // A back end makes a table of raw entries, which do not check their tensors. with_contract() puts the check
 // of each operation in front of its entry. Checks run when the operation is called, also on a Dry stream, and
 // do not read the tensors' elements. Entries check the limits of their back end, such as the largest head
 // width of its kernels.
 //
-// A new operation needs: its declaration with its formula, and its place in the list (ops.h), its check
-// (contract_*.cpp), and for each back end a kernel and an entry (launch_*.cpp, cuda/entries_*.cpp). A table
-// without a check or an entry for it is rejected when it is made. An activation needs less: activations.h.
+// To add an operation: declare it with its formula and list it (ops.h), write its check (contract_*.cpp), and for each
+// back end a kernel and an entry (launch_*.cpp, cuda/entries_*.cpp). Making a table that lacks a check or an entry is
+// an Error. Adding an activation takes less: activations.h.
 #pragma once
 
 #include "core/error.h"

@@ -26,7 +26,7 @@ void expect_router(const char* op, const Tensor& logits, const Router& router) {
         router.choices, router.kept_groups, router.groups, each);
 }
 
-// Checks rows and choices, whose number is that of `row`.
+// Checks the rows of choices; `row` has one element per choice.
 void expect_rows(const char* op, const Tensor& x, const Tensor& row) {
   expect_matrix(op, "x", x);
   expect(op, "row", row, DType::I32, x.row_count());

@@ -1,4 +1,4 @@
-// The contract of sums to one number, sums of squares by chunk, and update rules.
+// The contract of sums to a scalar, sums of squares by chunk, and update rules.
 #include "core/exact_digits.h"
 #include "ops/contract.h"
 #include "ops/expect.h"

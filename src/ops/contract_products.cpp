@@ -1,5 +1,5 @@
-// The contract of matrix products, the products of linear layers, and attention. Operations that are defined
-// through others have their checks.
+// The contract of matrix products, the products of linear layers, and attention. An operation that is
+// defined as a sequence of others has their checks.
 #include "ops/contract.h"
 #include "ops/expect.h"
 
@@ -77,7 +77,7 @@ void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bia
 
 namespace {
 
-// Checks attention by queries of some positions with the keys and values of all.
+// Checks attention with gathered keys (Attention::rows).
 void expect_gathered(const char* op, const Attention& attention, DType dtype) {
   check(attention.rows.length() == attention.seq, "{}: rows cover {} positions, but seq is {}", op,
         attention.rows.length(), attention.seq);
@@ -85,7 +85,7 @@ void expect_gathered(const char* op, const Attention& attention, DType dtype) {
          attention.batch * attention.keys() * 2 * attention.given() * attention.head_dim);
 }
 
-// A step over some of the keys.
+// Checks a step over some of the keys (Attention::key_rows).
 void expect_step(const char* op, const Attention& attention) {
   check(attention.rows.rows() > 0 && attention.key_rows.length() == attention.seq,
         "{}: key_rows cover {} positions and rows select {}, but {} and at least 1 are needed", op,
@@ -102,7 +102,7 @@ void expect_step(const char* op, const Attention& attention) {
             keys.end(), queries.begin, queries.end());
 }
 
-// `out_type`: of the output.
+// `out_type` is the dtype of the output.
 void expect_attention(const char* op, const Tensor& out, DType out_type, const Tensor& lse, const Tensor& qkv,
                       const Attention& attention) {
   check(attention.batch >= 0 && attention.seq >= 0 && attention.head_dim >= 1,

@@ -1,6 +1,5 @@
-// CopyIn: memory that the host writes and operations read, for data that is new in each batch. On the host it
-// is one block; with a device it is a pinned block and a counterpart on the device, and a single copy
-// transfers everything written.
+// CopyIn: memory that the host writes and operations read, for the data of a batch. On the host it is one block; with
+// a device it is a pinned block and a block of device memory, and one transfer copies all tensors. Owns its memory.
 #pragma once
 
 #include "ops/ops.h"
@@ -11,19 +10,19 @@ class CopyIn {
  public:
   // Room for tensors of `bytes` in total, each rounded up as by `room`. `ops` must outlive this object.
   CopyIn(const OpTable& ops, size_t bytes);
-  // Bytes of memory that operations read; with a device, as many are pinned on the host.
+  // Bytes of the memory that operations read; with a device, an equal amount is pinned on the host.
   size_t bytes() const { return ops_.device == nullptr ? host_.bytes() : device_.bytes(); }
   // The bytes that a tensor occupies.
   static size_t room(DType dtype, int64_t elements);
 
-  // Discards all tensors. With a device, their copy must have been read from host memory.
+  // Discards all tensors. With a device, their transfer from host memory must have finished.
   void restart() { used_ = 0; }
   // A tensor for the host to write, of unspecified content. Throws if there is no room.
   Tensor take(DType dtype, const Shape& shape);
-  // The counterpart of the tensor that operations read, valid after the copy.
+  // The tensor in device memory that copy() writes from `taken`; on the host, `taken` itself.
   Tensor there(Tensor taken) const;
-  // Enqueues the copy of all tensors that were taken; no effect on the host. Readers of the device's side of
-  // an earlier copy must precede it on `stream`.
+  // Enqueues the transfer of all tensors that were taken; on the host it does nothing. Readers of an earlier transfer's
+  // device tensors must be earlier on `stream`.
   void copy(Stream& stream) const;
 
  private:

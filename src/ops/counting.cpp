@@ -29,10 +29,10 @@ struct EntryName {
   }();
 };
 
-// ---- What an operation reads and writes: every tensor that it is given, once ----
+// ---- Bytes that an operation reads and writes: each of its tensors once ----
 
 double bytes_of(const Tensor& tensor) {
-  return tensor.rank() == 0 ? 0 : static_cast<double>(tensor.bytes());  // without dims it is left out
+  return tensor.rank() == 0 ? 0 : static_cast<double>(tensor.bytes());  // a tensor without dims is absent
 }
 
 double sum_of(std::initializer_list<Tensor> tensors) {
@@ -41,7 +41,7 @@ double sum_of(std::initializer_list<Tensor> tensors) {
   return bytes;
 }
 
-// Of tables only the rows that are looked up.
+// Counts only the rows of tables that are looked up.
 double bytes_of(std::span<const BagLookup> lookups) {
   double bytes = 0;
   for (const BagLookup& lookup : lookups)
@@ -82,7 +82,7 @@ double bytes_of(const Argument& /*flag, number or rule*/) {
 
 // ---- Counts ----
 
-// Stands for an operation in overloads.
+// A tag that selects the overload for an operation.
 template <auto Entry>
 struct Operand {};
 
@@ -109,7 +109,7 @@ Work product(double rows, double columns, double inner, DType dtype, double batc
   return work;
 }
 
-// y [R, N] = x [R, K] times a matrix; the other tensors are passed over with it.
+// y [R, N] = x [R, K] times a matrix; the other tensors are read or written in the same pass.
 Work product(const Tensor& y, const Tensor& x, std::initializer_list<Tensor> others) {
   Work work = product(static_cast<double>(y.row_count()), static_cast<double>(y.last_dim()),
                       static_cast<double>(x.last_dim()), x.dtype);
@@ -168,7 +168,7 @@ Work counted(Operand<&OpTable::linear>, const Tensor& y, const Tensor& x, const 
   return product(y, x, {w, bias});
 }
 
-// Tokens are counted as spread evenly over the experts here.
+// Assumes that tokens are spread evenly over the experts on this rank.
 Work counted(Operand<&OpTable::expert_product>, const Tensor& y, const Tensor& x, const Tensor& w,
              const Tensor& first, bool) {
   Work work = product(y, x, {w, first});
@@ -204,7 +204,7 @@ Work attention_work(const Attention& attention, double products, double bytes, c
   work.bytes = bytes + bytes_of(attention);
   return work;
 }
-// Queries with keys, and probabilities with values; backward has two products of gradients for each.
+// Forward has two products: queries with keys, and probabilities with values. Backward has two more for each.
 Work counted(Operand<&OpTable::attention>, const Tensor& out, const Tensor& lse, const Tensor& qkv,
              const Attention& attention) {
   return attention_work(attention, 2, sum_of({out, lse, qkv}), out, false);
@@ -214,7 +214,7 @@ Work counted(Operand<&OpTable::attention_backward>, const Tensor& dqkv, const Te
   return attention_work(attention, 4, sum_of({dqkv, dout, qkv, out, lse}), dqkv, true);
 }
 
-// Of a table the rows that are looked up, or added to.
+// Counts only the rows of a table that are looked up or added to.
 Work counted(Operand<&OpTable::embedding>, const Tensor& y, const Tensor& /*table*/, const Tensor& ids,
              int64_t, bool accumulate) {
   Work work;
@@ -232,7 +232,7 @@ Work counted(Operand<&OpTable::embedding_backward>, const Tensor& dtable, const 
                2 * static_cast<double>(dy.elements() * static_cast<int64_t>(size_of(dtable.dtype)));
   return work;
 }
-// Only the columns that are copied.
+// Counts only the columns that are copied.
 Work counted(Operand<&OpTable::copy_columns>, const Tensor& y, const Tensor& x,
              std::span<const ColumnCopy> copies) {
   Work work;
@@ -253,7 +253,7 @@ Work counted(Operand<&OpTable::copy_rows>, const Tensor& y, const Tensor& to, co
   return work;
 }
 
-// The products of all vectors of a sample with all others, as a matrix product computes them.
+// Counts the products of all pairs of vectors of a sample, both orders, as a matrix product computes them.
 Work interaction(const Tensor& vectors, int64_t width, double products, double bytes) {
   const int64_t vectors_of_sample = vectors.last_dim() / width;
   const auto count = static_cast<double>(vectors_of_sample);
@@ -280,7 +280,7 @@ template <auto Entry>
 struct Counting;
 template <class... Args, void (*OpTable::*Entry)(Stream&, Args...)>
 struct Counting<Entry> {
-  // Plans alone call it: as code of rare use it takes half the room.
+  // Only plans call it; marked cold, its code is half as large.
   [[gnu::cold]] static void call(Stream& stream, Args... args) {
     (contract::checks().*Entry)(stream, args...);
     if (stream.log() == nullptr) return;

@@ -1,18 +1,19 @@
-// Tables whose operations write down what they would do (core/work_log.h) and compute nothing: for walks of a model on
-// Dry streams that have a log. Shapes and types are checked as in every other table.
+// Tables whose operations compute nothing and append a record of their work (flops, bytes) to the stream's log
+// (core/work_log.h): for walks of a model on Dry streams. Shapes and types are checked as in every other table.
 #pragma once
 
 #include "ops/ops.h"
 
 namespace trifold {
 
-// Which operations a back end computes in one kernel of its own, where ops.h defines them by several others.
+// Which of the operations that ops.h defines as a sequence of others are counted as one kernel.
 enum class FusedOps : uint8_t {
-  None,  // as processors: products, and passes before and after them
-  Rows,  // several passes over rows, but nothing with a product other than its bias
-  All    // as devices do
+  None,  // none, as on the CPU
+  Rows,  // sequences of passes over rows; a product is fused with its bias only
+  All    // all, as on devices
 };
 
+// A table with static lifetime.
 const OpTable& counting_ops(FusedOps fused);
 
 }  // namespace trifold

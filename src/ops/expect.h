@@ -1,11 +1,11 @@
-// The building blocks of checks of tensors (ops/contract.h).
+// Building blocks for the checks of tensors (ops/contract.h).
 #pragma once
 
 #include "core/tensor.h"
 
 namespace trifold::contract {
 
-// Throws unless `tensor` (argument `name` of operation `op`) has this dtype and this number of elements.
+// Throws unless `tensor` (argument `name` of operation `op`) has this dtype and `elements` elements.
 void expect(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t elements);
 
 // Throws unless the elements of `tensor` are floating-point.

@@ -18,12 +18,12 @@ namespace {
 
 constexpr int64_t kTileRows = 512;
 constexpr int64_t kTileColumns = 768;
-constexpr int64_t kTiles = 16;                       // the target, so that many workers have work ...
-constexpr int64_t kTileProducts = int64_t{4} << 20;  // ... but a tile has at least this many multiplications
+constexpr int64_t kTiles = 16;                       // target number of tiles, so that many workers have work
+constexpr int64_t kTileProducts = int64_t{4} << 20;  // minimum multiplications of a tile; takes precedence
 constexpr int64_t kUnit = 16;                        // tiles are whole vectors
-constexpr int64_t kFewRows = 256;                    // of tiles that a call may have several of
+constexpr int64_t kFewRows = 256;                    // maximum height of tiles that a call may join
 
-// The smallest tile of whole units that does not make more parts than `tile`: gives equal parts.
+// The smallest multiple of kUnit with no more parts than `tile`, which makes the parts equal.
 int64_t even_tile(int64_t extent, int64_t tile) {
   const int64_t count = std::max<int64_t>(1, parts(extent, tile));
   return std::max(kUnit, parts(parts(extent, count), kUnit) * kUnit);

@@ -19,8 +19,8 @@ namespace trifold::cpu {
 
 namespace {
 
-constexpr size_t kMostProducts = 512;    // kept by a thread: far more than the shapes of a model
-constexpr int64_t kWidenedDepth = 1024;  // of factors converted at a time
+constexpr size_t kMostProducts = 512;    // maximum cached per thread; a model has far fewer shapes
+constexpr int64_t kWidenedDepth = 1024;  // depth of the factors that is converted at a time
 constexpr size_t kScratchAlignment = 64;
 
 void succeed(dnnl_status_t status, const char* what) {
@@ -189,7 +189,7 @@ float* widening_memory(size_t index, int64_t count) {
   return memory[index].data();
 }
 
-// Converts rows [0, rows) of `columns` numbers each into a dense f32 matrix.
+// Converts rows [0, rows) of `columns` elements into a dense f32 matrix.
 template <class T>
 Matrix<float> widen(const StorageKernels<T>& kernels, const T* from, int64_t stride, int64_t rows,
                     int64_t columns, bool transposed, size_t memory) {

@@ -1,4 +1,4 @@
-// HostCopy: a tensor in memory that the host can read, for infrequent uses (checks, checkpoints, samples).
+// HostCopy: a copy of a tensor in host memory, for infrequent uses (checks, checkpoints, samples).
 #pragma once
 
 #include "ops/ops.h"

@@ -1,9 +1,9 @@
 // The kernels behind the CPU OpTable: loops over raw memory on the calling thread, compiled once per
 // instruction set.
 //
-// A kernel sees pointers and counts only; the launchers (ops/launch.h) take tensors, split work over a pool
+// A kernel takes pointers and counts; the launchers (ops/launch.h) take tensors, split work over a pool
 // and call kernels on the parts. A sum is computed by one kernel call in a fixed order, or by fixed chunks
-// that the launcher adds in order, so results do not depend on the number of threads. This header is all that
+// that the launcher adds in order, so results do not depend on the number of threads. This header is the only one that
 // the per-instruction-set files share with the rest of the program. It must not contain function bodies:
 // otherwise the linker might keep a function compiled for AVX-512 for the whole program.
 #pragma once
@@ -17,33 +17,33 @@
 
 namespace trifold::cpu {
 
-// Numbers that change every step (ops/ops.h: Factor, Dropout::sample), read when the work runs.
+// Scalars that change every step (ops/ops.h: Factor, Dropout::sample). now() reads them when the kernel runs.
 struct LateFactor {
   double constant = 1;
-  const double* number = nullptr;  // or null
+  const double* number = nullptr;  // null: 1
   HD double now() const { return number == nullptr ? constant : constant * *number; }
 };
 struct LateIndex {
   uint64_t index = 0;
-  const int64_t* number = nullptr;  // or null
+  const int64_t* number = nullptr;  // null: 0
   uint64_t stride = 0;
   HD uint64_t now() const {
     return number == nullptr ? index : index + static_cast<uint64_t>(*number) * stride;
   }
 };
 
-// The same for an update rule: all its numbers.
+// An update rule, or the address from which its values are read when the kernel runs.
 template <class Rule>
 struct LateRule {
   Rule rule{};
-  const Rule* numbers = nullptr;  // or null
+  const Rule* numbers = nullptr;  // null: `rule` holds the values
   HD Rule now() const {
     if (numbers == nullptr) return rule;
     return *numbers;
   }
 };
 
-// Dropout in the form that kernels need: keep elements with word >= threshold, and multiply those.
+// Dropout in the form that kernels need: elements with word >= threshold are kept and multiplied by `multiplier`.
 struct DropRule {
   bool active = false;
   uint32_t key_lo = 0;
@@ -52,13 +52,13 @@ struct DropRule {
   double multiplier = 1;
 };
 
-// Uniform numbers: low + step * (word + 1/2); of `words` only the key is read.
+// Uniform random numbers: low + step * (word + 1/2). Only the key of `words` is read.
 struct UniformRule {
   DropRule words;
   double low = 0, step = 0;
 };
 
-// Adam's moments and direction, with everything that is the same for all elements folded into constants.
+// Constants of Adam's moments and direction.
 struct MomentRule {
   double grad_scale;
   double beta1, one_minus_beta1;
@@ -88,8 +88,8 @@ struct AdagradRule {
   double grad_scale, weight_decay, eps, lr;
 };
 
-// The type of an update's second output, the copy in which layers compute.
-enum class CopyType : uint8_t { None, Same, Bfloat16, Float16 };  // the 16-bit ones only for f32
+// The type of an update's second output, the weights that layers read. The 16-bit types only for f32.
+enum class CopyType : uint8_t { None, Same, Bfloat16, Float16 };
 struct WeightCopy {
   CopyType type = CopyType::None;
   void* to = nullptr;
@@ -103,11 +103,12 @@ struct VocabularyPart {
   int64_t first_id;
 };
 
-// The most pairs of numbers that `rotary` rotates per head.
+// The largest number of pairs that `rotary` rotates per head.
 constexpr int64_t kRotaryPairs = 512;
 
-// Rows of `columns` numbers, `x_stride` and `y_stride` apart: `heads` heads of `width` numbers, of which the
-// first 2 * pairs are rotated by position * frequencies[pair], or back if `inverse`; the rest is copied.
+// Rows of `columns` elements, `x_stride` and `y_stride` apart: first `heads` heads of `width` elements. The first
+// 2 * pairs elements of a head are rotated by position * frequencies[pair], negated if `inverse`; the rest of the row
+// is copied.
 struct RotaryShape {
   int64_t x_stride, y_stride, columns;
   int64_t heads, width, pairs;
@@ -115,7 +116,7 @@ struct RotaryShape {
   bool inverse;
 };
 
-// For multi-head latent attention, as LatentHeads in ops.h.
+// The shape of multi-head latent attention (LatentHeads in ops/rotary.h).
 struct LatentShape {
   int64_t heads, plain, pairs, value, width;
   const double* frequencies;
@@ -125,7 +126,7 @@ struct LatentShape {
 // Elements of one partial sum of chunk_squares.
 constexpr int64_t kSquaresChunk = 256;
 
-// Rows whose numbers are summed in the type of a column's sum; the sums of such chunks are added in f64.
+// Sums over rows: chunks of kRowChunk rows are summed in the type of the result, and their sums are added in f64.
 constexpr int64_t kRowChunk = 32;
 
 // The tensors from which the gradient of a router's logits is computed, [T, E], [T, k] or [T]; T is the type
@@ -188,7 +189,7 @@ struct StorageKernels {
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);
   // c[m, n] (rows c_stride apart) += bias, then max(0, c) if `relu` is set.
   void (*bias_relu)(T* c, int64_t c_stride, const T* bias, int64_t m, int64_t n, bool relu);
-  // Whole rows, and in sums [ceil(rows / kRowChunk), columns] the column sums of kRowChunk rows at a time.
+  // Also writes sums [ceil(rows / kRowChunk), columns]: the column sums of dx for each chunk of kRowChunk rows.
   void (*relu_backward)(T* dx, Wide* sums, const T* dy, const T* y, int64_t rows, int64_t columns);
   void (*cross)(T* y, const T* x0, const T* u, const T* x, int64_t n);
   void (*cross_backward)(T* du, T* dx0, const T* dy, const T* x0, const T* u, int64_t n);
@@ -214,7 +215,7 @@ struct StorageKernels {
 
   double (*sum_squares)(const T* x, int64_t n);
 
-  // For a mixture of experts, as in ops.h. [begin, end) are choices in gate_rows, otherwise tokens.
+  // Mixture of experts, as in ops.h. [begin, end) are choices in gate_rows and gate_rows_backward, otherwise tokens.
   void (*route_backward)(T* dlogits, const RouterGradient<T>& in, int64_t begin, int64_t end);
   void (*gate_rows)(T* y, const T* x, const Wide* gates, const int32_t* row, int64_t columns, int64_t begin,
                     int64_t end);
@@ -223,17 +224,18 @@ struct StorageKernels {
   void (*sum_choices)(T* y, const T* x, const int32_t* row, int64_t choices, int64_t columns, bool accumulate,
                       int64_t begin, int64_t end);
 
-  // Where output.adds is not set, every query sees a key.
+  // Unless output.adds is set, every query must see a key.
   void (*attention_forward)(const HeadOutput<T>& output, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
-  // Assigns grad.query unless there is a wide_query; assigns grad.key and grad.value where `assign` is set and adds to
-  // them otherwise. They are complete when `last` is set; heads that share them come one after another on one scratch.
+  // Query heads that share a key head are computed by consecutive calls with the same scratch: the first call sets
+  // `assign` and assigns the gradients of keys and values, later calls add to them, and the last sets `last`, after
+  // which grad.key and grad.value are complete.
   void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
                              const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
                              bool assign, bool last, Wide* scratch);
 };
 
-// For statistics, gradients of parameters and optimizer state: never stored in 16 bits.
+// Kernels for statistics, gradients of parameters and optimizer state, which are never stored in 16 bits.
 template <class T>
 struct Kernels {
   void (*softmax_rescale)(T* sum, const T* local_max, const T* global_max, int64_t n);
@@ -254,8 +256,8 @@ struct Kernels {
   void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);
 };
 
-// The touched rows of one table: the views of ops/recommender.h as pointers. `dy` points to the first of its
-// columns.
+// The touched rows of one table: the views of ops/recommender.h as pointers. `dy` points to the table's first column
+// of row 0.
 template <class T>
 struct RowTask {
   T* table;
@@ -267,13 +269,13 @@ struct RowTask {
   const float* weight;  // or null
   const T* dy;
   T* squares;        // or null
-  const T* touched;  // 0: not updated; or null
+  const T* touched;  // an entry of 0: the row is not updated; null: all rows are
   int64_t dy_stride;
   int64_t width;
-  int64_t whole_width;  // columns of a whole row; width unless columns are cut
+  int64_t whole_width;  // columns of the whole row; equal to `width` unless columns are sharded
 };
 
-// The use of a touched row's gradient; all but the last two as in SparseKind.
+// What is done with a touched row's gradient: an update (SparseKind), or the sum of its squares, or storing it.
 enum class RowAction : uint8_t { Sgd, Adagrad, RowwiseAdagrad, Adam, Ftrl, Squares, Store };
 struct FtrlRule {
   double rate;  // 1 / alpha
@@ -283,7 +285,7 @@ struct RowRule {
   MomentRule moments;  // grad_scale and eps are used by all actions
   double lr;
   double step_size;  // for Adam: lr / (1 - beta1^step)
-  double decay;      // by which weights are multiplied first; 1: they are not
+  double decay;      // weights are multiplied by it first; 1: no weight decay
   FtrlRule ftrl;
 };
 constexpr bool has_whole_state(RowAction action) {
@@ -293,7 +295,7 @@ constexpr bool has_second_state(RowAction action) {
   return action == RowAction::Adam || action == RowAction::Ftrl;
 }
 
-// For recommender models, in f32 and f64.
+// Kernels for recommender models, in f32 and f64.
 template <class T>
 struct RecommenderKernels {
   // Bags [begin, end), whose rows of y are y_stride apart; y is the row of bag 0.
@@ -304,7 +306,7 @@ struct RecommenderKernels {
                       int64_t begin, int64_t end);
   // Rows [begin, end) of out [columns, rows], the transpose of x [rows, columns].
   void (*transpose)(T* out, const T* x, int64_t rows, int64_t columns, int64_t begin, int64_t end);
-  // Rows of x and y as in ops.h. Scratch: interaction_scratch() numbers.
+  // Rows of x and y as in ops.h. Scratch: interaction_scratch() elements.
   void (*dot_interaction)(T* y, const T* x, int64_t rows, int64_t vectors, int64_t width, bool self,
                           T* scratch);
   void (*dot_interaction_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors,
@@ -316,8 +318,8 @@ struct RecommenderKernels {
                               int64_t n, bool squared);
 };
 
-// The numbers of scratch for the interaction of `vectors` vectors of `width` numbers: the transposed vectors,
-// padded to whole vectors of the widest registers, and the matrix of their products.
+// Elements of scratch for the interaction of `vectors` vectors of width `width`: the transposed vectors, padded to
+// whole registers of the widest instruction set, and the matrix of their products.
 constexpr int64_t kInteractionPad = 32;
 constexpr int64_t padded_vectors(int64_t vectors) {
   return (vectors + kInteractionPad - 1) / kInteractionPad * kInteractionPad;

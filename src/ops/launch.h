@@ -1,6 +1,6 @@
-// Launchers: raw entries of the CPU's OpTable (ops/contract.h), with one additional first argument, the
+// Launchers: raw entries of the CPU's OpTable (ops/contract.h), with one additional first argument: `table`, the
 // kernels of an instruction set. Each enqueues work that splits the operation over the stream's pool and
-// calls the kernels of `table` on the parts. ops.h defines the operations.
+// calls these kernels on the parts. ops.h defines the operations.
 //
 // The minimum work per worker is measured in elements: waking a second worker costs about as much as a few
 // thousand additions.
@@ -12,7 +12,7 @@
 
 namespace trifold::cpu {
 
-// A launcher with its first argument bound: the target of an entry's function pointer.
+// A launcher with its first argument bound: the function that an entry points to.
 template <const KernelTable& Table, auto Launcher>
 struct Bound;
 template <const KernelTable& Table, class... Args, void (*Launcher)(const KernelTable&, Stream&, Args...)>

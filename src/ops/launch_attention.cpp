@@ -11,7 +11,7 @@ namespace trifold::cpu {
 
 namespace {
 
-// The parts of an Attention that the enqueued work keeps.
+// The values of an Attention that the enqueued work needs.
 struct Layout {
   explicit Layout(const Attention& attention)
       : batch(attention.batch),
@@ -50,7 +50,7 @@ struct Layout {
   }
 
   int64_t batch, seq;
-  SequenceRows rows;  // of the queries
+  SequenceRows rows;  // positions of the queries
   bool gathered;      // keys and values are in a separate matrix
   SequenceRows key_rows;
   bool in_steps, further;  // as in Attention
@@ -92,8 +92,8 @@ HeadShape shape_of(const Layout& layout, const LateIndex& first, int64_t sample,
       .element = row * seq * seq + static_cast<uint64_t>(origin) * seq + static_cast<uint64_t>(keys.begin)};
 }
 
-// Calls body(keys, first) for the runs of keys that a run of queries sees: its own first, if it is among them. Returns
-// whether there is any.
+// Calls body(keys, first) for the runs of keys that a run of queries sees, beginning with the run of the same
+// positions, if present. Returns whether there is any run.
 template <class Body>
 bool for_each_key_run(const Layout& layout, int64_t sample, const RowRun& queries, Body body) {
   const int64_t end = std::min(layout.existing(sample), layout.causal ? queries.end() : layout.seq);
@@ -109,7 +109,7 @@ bool for_each_key_run(const Layout& layout, int64_t sample, const RowRun& querie
 }
 
 // Where the first query of a run, and the first key and value of its head in a run of keys, lie in their
-// matrices, counted in numbers.
+// matrices, in elements.
 struct Offsets {
   int64_t query, key, value;
 };
@@ -141,7 +141,7 @@ struct Forward {
   Accumulate<T>* wide_out;  // or null
   Accumulate<T>* lse;
   const T* qkv;
-  const T* keys;  // qkv, or keys and values of all positions, or of some
+  const T* keys;  // qkv, or Attention::key_values
 
   void head(int64_t sample, int64_t head) const {
     for (const RowRun& run : layout.rows.runs()) {
@@ -156,7 +156,7 @@ struct Forward {
     }
   }
 
-  // The first step of queries whose own keys are all padding: sums over no keys, to which the next step adds.
+  // The first step of queries whose own keys are all padding: initialises the sums, to which later steps add.
   void begin_without_keys(int64_t sample, int64_t head, const RowRun& run) const {
     Accumulate<T>* from = wide_out + out_offset(layout, sample, head, run);
     for (int64_t r = 0; r < run.count; ++r)
@@ -180,7 +180,7 @@ struct Backward {
   LateIndex first;
   DropRule rule;
   T* dqkv;
-  Accumulate<T>* dkeys;     // of the keys that are given, or null
+  Accumulate<T>* dkeys;     // gradients of `keys`, or null
   Accumulate<T>* dqueries;  // or null
   const T* dout;
   const T* qkv;

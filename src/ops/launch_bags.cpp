@@ -1,7 +1,7 @@
-// Launchers of lookups in embedding tables: forward, their order by row, and the update of touched rows.
+// Launchers of lookups in embedding tables: forward, sorting by row, and the update of touched rows.
 //
-// Work is cut into pieces, which the workers take dynamically: a row's or a bag's result does not depend on the piece
-// or the worker, and tables of very different sizes still keep all workers busy.
+// Work is divided into pieces that the workers take dynamically, so that tables of very different sizes keep all
+// workers busy. The result of a row or a bag does not depend on the piece or the worker.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -16,15 +16,15 @@ namespace trifold::cpu {
 
 namespace {
 
-// Bags, or lookups, of one table in a piece. A piece begins with rows that nothing prefetched early enough, so pieces are
-// as large as leaves a worker kPieces of them.
+// The number of bags, or lookups, of one table in a piece. The first rows of a piece are not prefetched early enough,
+// so pieces are large: each worker has about kPieces of them.
 constexpr int64_t kLeastPiece = 512, kMostPiece = 8192, kPieces = 8;
 
 int64_t piece_of(int64_t all, const ThreadPool& pool) {
   return std::clamp(all / (kPieces * pool.size()), kLeastPiece, kMostPiece);
 }
 
-// Calls body(list index, piece of it) for every piece of every entry; pieces(i) says how many it has.
+// Calls body(entry, piece) for every piece of every entry; pieces(entry) is the number of its pieces.
 template <class Pieces, class Body>
 void over_pieces(ThreadPool& pool, size_t entries, Pieces pieces, Body body) {
   int64_t total = 0;
@@ -77,9 +77,8 @@ void places_of(std::span<uint32_t> counts) {
   for (uint32_t& count : counts) before += std::exchange(count, before);
 }
 
-// Sorts keys[0, n) by bits [shift, shift + bits); keys that are equal in them keep their order. Counting sort by one
-// digit at a time, lowest first, whose counts one pass over the keys takes; returns where the result is: `keys` or
-// `spare`.
+// Sorts keys[0, n) by bits [shift, shift + bits), stably: a radix sort, lowest digit first, with the counts of all
+// digits taken in one pass. Returns the array with the result: `keys` or `spare`.
 template <int Digits, class Key>
 Key* sort_by_digits(Key* keys, Key* spare, int64_t n, int shift, int digit) {
   const Key mask = (Key{1} << digit) - 1;
@@ -98,7 +97,7 @@ Key* sort_by_digits(Key* keys, Key* spare, int64_t n, int shift, int digit) {
 
 template <class Key>
 Key* sort_bits(Key* keys, Key* spare, int64_t n, int shift, int bits) {
-  constexpr int64_t kFew = 48;  // for which counters would cost more than the keys
+  constexpr int64_t kFew = 48;  // up to here counters cost more than a comparison sort
   if (n < 2 || bits == 0) return keys;
   if (n < kFew) {
     std::sort(keys, keys + n);  // lower bits ascend in any case
@@ -116,7 +115,7 @@ Key* sort_bits(Key* keys, Key* spare, int64_t n, int shift, int bits) {
 // A sort of the lookups of a table: `value` is the bag, or the lookup if its weight must be found again.
 struct RowSort {
   int row_bits, value_bits;
-  int bucket_bits;  // of the row
+  int bucket_bits;  // upper bits of the row that select the bucket
 
   RowSort(int64_t rows, int64_t values, int64_t n)
       : row_bits(width_of(rows)), value_bits(width_of(values)), bucket_bits(0) {

@@ -1,4 +1,4 @@
-// Launchers of what is done with the choices of a mixture of experts: dropped, sorted, counted.
+// Launchers that drop, sort and count the choices of a mixture of experts.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,11 +15,11 @@ namespace {
 // One sequence.
 template <class T>
 struct Limited {
-  std::span<const int32_t> chosen;  // of all its tokens
+  std::span<const int32_t> chosen;  // choices of all its tokens
   std::span<const T> gates;
   std::span<int32_t> taken, order, end;  // `end` has one for each expert, and one more
 
-  // Choices in the order of their experts, and of tokens for each of them; end[e] is where those of e end.
+  // Sorts choices by expert and, within an expert, by token; the choices of expert e end at end[e].
   void sort_by_expert() const {
     std::fill(end.begin(), end.end(), 0);
     for (const int32_t expert : chosen) ++end[static_cast<size_t>(expert) + 1];
@@ -28,7 +28,7 @@ struct Limited {
       order[static_cast<size_t>(end[static_cast<size_t>(chosen[c])]++)] = static_cast<int32_t>(c);
   }
 
-  // Of two choices of an expert; a gate that is no number comes first, so that all are in some order.
+  // The order of two choices of an expert. A NaN gate comes first, so that the order is total.
   bool before(int32_t left, int32_t right) const {
     const auto gate = [&](int32_t choice) {
       const T value = gates[static_cast<size_t>(choice)];
@@ -102,7 +102,7 @@ void experts_of_ranks(const KernelTable&, Stream& stream, Tensor expert, Tensor 
                       int64_t here, int64_t skip) {
   stream.run([=, to = expert.as<int32_t>(), rows = expert.elements(), ranks = first.dim(0),
               begins = first.as<int32_t>(), each = first.last_dim()] {
-    int64_t place = -skip;  // of the next row, in `expert`
+    int64_t place = -skip;  // index in `expert` of the next row
     for (int64_t rank = 0; rank < ranks; ++rank)
       for (int64_t e = 0; e < here; ++e) {
         const int32_t* of_expert = begins + rank * each + begin + e;

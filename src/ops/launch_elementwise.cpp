@@ -135,7 +135,7 @@ void activation_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
   });
 }
 
-// y = residual + drop(x); a residual without memory (see `dropout`) is left out.
+// y = residual + drop(x), or drop(x) if residual is null.
 void drop(const KernelTable& table, Stream& stream, Tensor y, const Tensor* residual, Tensor x,
           const DropRule& rule, const LateIndex& first) {
   dispatch_float(y.dtype, [&](auto zero) {

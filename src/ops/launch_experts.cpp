@@ -105,8 +105,8 @@ void sum_choices(const KernelTable& table, Stream& stream, Tensor y, Tensor x, T
 
 namespace {
 
-// Rows of a product: always this many, so that a library never chooses its algorithm by the number of tokens
-// of an expert. Missing rows are filled with zeros.
+// Rows of every product, padded with zeros, so that a library never chooses its algorithm by the number of tokens of an
+// expert.
 constexpr int64_t kBlockRows = 64;
 constexpr int64_t kDeepRows = 256;  // rows that are summed at a time, if there are that many
 
@@ -121,8 +121,8 @@ struct RowPart {
   int64_t expert, begin, end;
 };
 
-// Divides pieces of work of different costs among workers: asked for all of them in the same order, each worker has those
-// whose middle lies in its part of the whole cost.
+// Divides pieces of work of different costs among workers. Every worker is asked about all pieces in the same order,
+// and takes the pieces whose middle lies in its part of the total cost.
 class Share {
  public:
   Share(int worker, int workers, int64_t whole) : worker_(worker), workers_(workers), whole_(whole) {}
@@ -137,8 +137,9 @@ class Share {
   int64_t before_ = 0;
 };
 
-// Calls body(part, column) for every part of the rows and every `width` of n columns. Parts of an expert are as even as whole
-// blocks allow. Experts differ in rows, so workers divide the columns first: each has its own of all experts.
+// Calls body(part, column) for every part of the rows and every strip of `width` of n columns. An expert's parts are as
+// even as whole blocks allow. Experts differ in rows, so workers divide the columns first: a worker has the same
+// columns of all experts.
 template <class Body>
 void over_parts(ThreadPool& pool, const int32_t* first, int64_t experts, int64_t n, int64_t width,
                 Body body) {
@@ -188,14 +189,14 @@ T* padding(int64_t count) {
   return memory.data();
 }
 
-// Copies rows [0, rows) of `columns` numbers, and zeros up to kBlockRows.
+// Copies rows [0, rows) of `columns` elements and appends zeros up to kBlockRows rows.
 template <class T>
 void fill_block(T* to, const T* from, int64_t stride, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * stride, columns, to + r * columns);
   std::fill_n(to + rows * columns, (kBlockRows - rows) * columns, T(0.0F));
 }
 
-// An unsigned number of as many bytes: transposing only moves bits.
+// The unsigned integer of the same size: transposing only moves bits.
 template <size_t Bytes>
 using BitsOf = std::conditional_t<Bytes == 8, uint64_t, std::conditional_t<Bytes == 4, uint32_t, uint16_t>>;
 
@@ -269,7 +270,7 @@ void part_product(const StorageKernels<T>& kernels, T* y, const T* x, const T* w
       continue;
     }
     T* padded = padding<T, 0>(kBlockRows * k);
-    T* result = padding<T, 1>(kBlockRows * n);  // of the same stride, which could affect bits too
+    T* result = padding<T, 1>(kBlockRows * n);  // with the stride of y, which may affect bits
     fill_block(padded, in, k, rows, k);
     gemm_alone(kernels, result, n, Matrix<T>{padded, k, false}, weights, kBlockRows, width, k, 1, 0);
     for (int64_t r = 0; r < rows; ++r) std::copy_n(result + r * n, width, out + r * n);

@@ -1,5 +1,5 @@
-// Launchers of the operations that Llama's blocks have in addition to those of GPT: SwiGLU, the
-// root-mean-square norm, rotary position embedding.
+// Launchers of the operations that Llama's blocks need and GPT's do not: SwiGLU, the root-mean-square norm, rotary
+// position embedding.
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 

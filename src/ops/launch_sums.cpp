@@ -1,4 +1,4 @@
-// Launchers of sums to one number.
+// Launchers of sums to a scalar.
 #include <array>
 #include <bit>
 #include <mutex>
@@ -11,10 +11,10 @@ namespace trifold::cpu {
 
 namespace {
 
-constexpr int64_t kSumParts = 256;      // at most, so that their sums fit on the stack
+constexpr int64_t kSumParts = 256;      // maximum, so that their sums fit on the stack
 constexpr int64_t kSumPartUnit = 4096;  // elements
 
-// total += the sums of consecutive parts, added in order. The parts depend on the count alone.
+// total += the sums of consecutive parts, added in order. The parts depend on the count only.
 template <class PartSum>
 void sum_in_parts(ThreadPool& pool, double* total, int64_t count, PartSum part_sum) {
   const int64_t part = ((count + kSumParts - 1) / kSumParts + kSumPartUnit - 1) / kSumPartUnit * kSumPartUnit;

@@ -1,6 +1,5 @@
-// Functions that launchers share: the choice of kernels for a type (`kernels` for wide types only,
-// `storage_kernels` for all), sizes of parts and, also for the CUDA entries, arguments in the form that
-// kernels take.
+// Functions that launchers share: the kernels for a type (`kernels` for f32 and f64, `storage_kernels` for all types),
+// sizes of parts and, also for the CUDA entries, conversion of arguments to the form that kernels take.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +65,8 @@ void over_elements(Stream& stream, int64_t count, int64_t grain, Body body) {
 // The number of parts of size `part` that cover `extent`.
 inline int64_t parts(int64_t extent, int64_t part) { return (extent + part - 1) / part; }
 
-// Memory that a worker keeps between calls; it grows to the largest request.
+// Scratch memory of the calling thread, of unspecified content. It grows to the largest request and is reused by every
+// call with the same T.
 template <class T>
 T* scratch(int64_t count) {
   static thread_local std::vector<T> memory;
@@ -74,12 +74,12 @@ T* scratch(int64_t count) {
   return memory.data();
 }
 
-// The number of rows of `columns` that hold about `elements` elements.
+// The number of rows of `columns` elements that hold about `elements` elements, at least 1.
 inline int64_t row_grain(int64_t columns, int64_t elements) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, columns));
 }
 
-// Calls body(begin, end) for parts of rows of `columns`; a worker gets at least `elements` elements.
+// Calls body(begin, end) for parts of `rows` rows of `columns` elements; a worker gets about `elements` or more.
 template <class Body>
 void over_rows(Stream& stream, int64_t rows, int64_t columns, int64_t elements, Body body) {
   stream.run([pool = &stream.pool(), rows, grain = row_grain(columns, elements), body] {
@@ -87,7 +87,7 @@ void over_rows(Stream& stream, int64_t rows, int64_t columns, int64_t elements, 
   });
 }
 
-// Calls body(begin, end) for strips of columns of whole cache lines. Few rows do not justify a second worker.
+// Calls body(begin, end) for strips of columns, in whole cache lines; the fewer rows, the wider the strips.
 template <class Body>
 void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
   const int64_t wanted = kCheapGrain / std::max<int64_t>(1, rows);
@@ -95,7 +95,7 @@ void over_columns(Stream& stream, int64_t rows, int64_t columns, Body body) {
   stream.run([pool = &stream.pool(), columns, grain, body] { pool->parallel_for(columns, grain, body); });
 }
 
-// Clears the results of sums over rows that are assigned, not added to.
+// Sets elements [begin, end) of each array to zero, before sums over rows that are assigned, not accumulated.
 template <class... T>
 void set_to_zero(int64_t begin, int64_t end, T*... sums) {
   (std::fill(sums + begin, sums + end, T(0)), ...);
@@ -103,14 +103,15 @@ void set_to_zero(int64_t begin, int64_t end, T*... sums) {
 
 using contract::expect;
 
-// ---- Arguments in the form that kernels take. An operation's arguments other than tensors are checked here,
-// ---- on behalf of `op`, while they are converted to that form.
+// ---- Conversion of an operation's arguments, other than tensors, to the form that kernels take. Invalid arguments
+// ---- throw an Error that names `op`.
 
-// The kernels' form of `how`; throws if the probability is not in [0, 1).
+// Throws if the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& dropout);
 UniformRule uniform_rule(double low, double high, const Dropout& which);
+// The global index of the tensor's first element (Dropout::first_element, Dropout::sample).
 LateIndex first_element(const char* op, const Dropout& dropout);
-// The index, in probabilities of [samples, global_heads] rows, of the first sample and head of `how`.
+// The global index of the first sample and head, in [samples, global_heads].
 LateIndex first_head(const char* op, const Attention& attention);
 LateFactor late(const char* op, const Factor& factor);
 
@@ -118,15 +119,14 @@ VocabularyPart vocabulary_part(int64_t columns, int64_t first_id, int64_t vocab)
 RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& rotation);
 LatentShape latent_shape(const LatentHeads& latent);
 
-// Update rules with everything that is the same for all elements folded into constants; they throw if a rule
-// is invalid.
+// The constants of an update rule, computed once for all elements. Throw if the rule is invalid.
 AdamWRule fold(const char* op, const AdamW& rule);
 LambRule fold(const char* op, const Lamb& rule);
 SgdRule fold(const char* op, const Sgd& rule);
 AdagradRule fold(const char* op, const Adagrad& rule);
 RowRule fold(const char* op, const SparseRule& rule);
 
-// The folded rule, with the address of its numbers if they are in memory.
+// The folded rule, with the address of its values if these are in device memory.
 template <class Rule>
 auto late(const char* op, const Rule& rule) {
   LateRule<decltype(fold(op, rule))> late{fold(op, rule)};

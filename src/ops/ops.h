@@ -36,10 +36,10 @@ enum class Reduce { Sum, Max };
 // Elements of a chunk of chunk_squares: the granularity at which flat buffers are cut over ranks.
 constexpr int64_t kNormChunk = 256;
 
-// Numbers that change every step need not be passed with a launch: if they are in memory, the work reads them
-// when it runs, and the same launch serves the next step (pipeline/block_graphs.h).
+// Scalars that change every step (loss scale, sample index, learning rate) can be in memory instead of in a launch's
+// arguments: kernels read them at run time, so a captured launch can be replayed (pipeline/block_graphs.h).
 //
-// A factor: constant, times number[0] if `number`, f64 [1], has memory.
+// Factor is such a scalar: constant, times number[0] if `number`, f64 [1], has memory.
 struct Factor {
   Factor(double times) : constant(times) {}  // NOLINT(google-explicit-constructor): a plain number is one
   Factor(double times, Tensor late) : constant(times), number(late) {}
@@ -54,59 +54,59 @@ struct Dropout {
   double probability = 0;
   PhiloxKey key;
   uint64_t first_element = 0;
-  // If it has memory, i64 [1]: sample[0] * sample_elements is added to first_element.
+  // i64 [1] or no memory: if it has memory, sample[0] * sample_elements is added to first_element.
   Tensor sample = {};
   int64_t sample_elements = 0;
 };
 
 // Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
-// `kv_heads` key heads, then `kv_heads` value heads, each of `head_dim` numbers; query head h uses key head h
-// / (heads / kv_heads).
+// `kv_heads` key heads, then `kv_heads` value heads, each `head_dim` wide; query head h reads key head
+// h / (heads / kv_heads). Context parallelism adds three variants:
 //
-// If the positions of a sequence are cut over ranks (context parallelism), `rows` are those of this rank:
-// qkv, out and lse have rows.rows() rows per sample instead of seq. The keys and values of all positions are
-// then in `key_values`, and those in qkv are not read; backward writes the contributions of these queries to
-// their gradients to `dkey_values`, and does not write those in dqkv. A query and its gradient have the same
-// bits as with all positions on one rank if runs of rows are multiples of 8.
+// Gathered keys: `rows` are the positions of a sequence that this rank holds. qkv, out and lse have rows.rows() rows
+// per sample instead of seq. `key_values` holds the keys and values of all positions, and the ones in qkv are not
+// read. Backward writes these queries' contributions to the gradients of keys and values to `dkey_values`, and leaves
+// their columns of dqkv unwritten. If runs of rows are multiples of 8, a query and its gradient have the same bits as
+// on a single rank.
 //
-// The keys and values may also be of some key heads only: `given_heads` of them from `first_given` on. Only the query
-// heads that read these are computed, and only their columns of qkv, out, lse and gradients are read and written; the
-// results have the bits of a call for all heads.
+// A group of heads (with `rows`): key_values holds `given_heads` key heads from `first_given` on. Only the query heads
+// that read them are computed, and only their columns of qkv, out, lse and gradients are read and written. The results
+// have the bits of a call for all heads.
 //
-// With `key_rows` too, key_values has the keys and values of those positions only, and attention over all of them
-// is made in steps (Liu et al., "Ring Attention", arXiv 2310.01889). `out` is then in accumulate_type. The first
-// step has the keys of the queries' own positions; further ones, which say that they are `further`, merge what
-// their keys add into out and lse, so that these are always those over the keys seen so far. Backward takes the
-// out, in the type of dout, and the lse over all keys, and adds to dqueries and dkey_values instead of assigning
-// them. A run of keys is that of the queries or does not overlap with it; those in the padding after `lengths` are
-// not seen, and under a causal mask those that begin after the queries neither.
+// Steps (with `rows` and `key_rows`; Liu et al., "Ring Attention", arXiv 2310.01889): key_values holds the keys and
+// values of the positions key_rows, a part of the sequence. `out` has the accumulate_type. The first step has the keys
+// of the queries' own positions; each later one sets `further` and merges its keys into out and lse, which thus cover
+// the keys of all steps so far. Backward takes out (in the type of dout) and lse over all keys, and adds to dqueries
+// and dkey_values instead of assigning them. A run of key_rows equals a run of rows or overlaps with none. Keys after
+// `lengths` and, under a causal mask, keys after a query are masked as in a single call.
 struct Attention {
   int64_t batch = 0;
-  int64_t seq = 0;    // positions of a sequence
-  int64_t heads = 0;  // on this rank
+  int64_t seq = 0;    // length of a sequence
+  int64_t heads = 0;  // query heads on this rank
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   bool causal = true;
   double scale = 1;  // usually 1 / sqrt(head_dim)
-  // The number of valid keys of each sample, in [1, seq]: later keys are not seen by any query, and the
-  // gradients of these keys and their values are zero. i32 [batch]; without memory: all keys are valid.
+  // The number of valid keys of each sample, in [1, seq]. Later keys are masked; their gradients and their values'
+  // gradients are zero. i32 [batch]; without memory: all keys are valid.
   Tensor lengths = {};
-  // The first key that each query sees: if documents are packed into a sample, the beginning of its own. At
-  // most the query's own index, and non-decreasing within a sample; hidden keys are skipped. For causal
+  // The first key that each query sees: the beginning of its document, if documents are packed into a sample. It is
+  // at most the query's index, and non-decreasing within a sample. Masked keys cost no time. Only for causal
   // attention without lengths. i32 [batch, seq]; without memory: 0.
   Tensor first_keys = {};
-  SequenceRows rows = {};      // without any: all
-  SequenceRows key_rows = {};  // without any: all
+  SequenceRows rows = {};      // empty: all positions
+  SequenceRows key_rows = {};  // empty: all positions
   bool further = false;
   int64_t first_given = 0;
   int64_t given_heads = 0;  // 0: all, from first_given 0
   Tensor key_values = {};   // [batch * keys(), 2 given() * D], with `rows`
-  Tensor dkey_values = {};  // the same in accumulate_type; of backward
-  Tensor dqueries = {};     // [batch * queries(), heads * D], of backward with key_rows
+  Tensor dkey_values = {};  // backward: the shape of key_values, in accumulate_type
+  Tensor dqueries = {};     // backward with key_rows: [batch * queries(), heads * D], in accumulate_type
   bool in_steps() const { return key_rows.rows() > 0; }
-  int64_t keys() const { return in_steps() ? key_rows.rows() : seq; }  // of a sample, given
+  // Keys of a sample in this call, key heads in this call, and queries of a sample on this rank.
+  int64_t keys() const { return in_steps() ? key_rows.rows() : seq; }
   int64_t given() const { return given_heads > 0 ? given_heads : kv_heads; }
-  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }  // of a sample, here
+  int64_t queries() const { return rows.rows() > 0 ? rows.rows() : seq; }
   // Dropout of the probabilities. The element of (sample b, head h, query i, key j) is, as a global index,
   // (((first_sample + b) * global_heads + first_head + h) * seq + i) * seq + j; dropout.first_element is not
   // used. (On CUDA in 16 bits the mask is cuDNN's own: ops/cuda/attention.h.)
@@ -115,19 +115,19 @@ struct Attention {
   int64_t first_head = 0;
   int64_t global_heads = 0;
   Tensor sample = {};  // i64 [1]; if it has memory, sample[0] is added to first_sample
-  // The numbers of a key and of a value that are not zeros behind them, for counts of flops; 0: all.
+  // The columns of a key and of a value before their padding of zeros, for counts of flops; 0: head_dim.
   int64_t key_dim = 0, value_dim = 0;
 };
 
 struct OpTable {
-  const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda": shown to people
-  // The device of its tensors and streams; null is the host.
+  const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda"; for reports and messages
+  // The device of the tensors and streams; null: the host.
   Device* device;
 
   // ---- movement and elementwise ----
   void (*fill)(Stream&, Tensor y, double value);
-  void (*copy)(Stream&, Tensor y, Tensor x);  // y = x, any dtype, the same in both
-  // y = x rounded to y's dtype; one of them is f32 (or both are the same), the other any float type
+  void (*copy)(Stream&, Tensor y, Tensor x);  // y = x; both have one dtype, which may be any
+  // y = x rounded to y's dtype. Floating-point types; they are equal, or one of them is f32.
   void (*convert)(Stream&, Tensor y, Tensor x);
   void (*scale)(Stream&, Tensor y, const Factor& a);              // y = a * y
   void (*add)(Stream&, Tensor y, Tensor a, Tensor b);             // y = a + b; y may be a or b
@@ -141,10 +141,10 @@ struct OpTable {
   void (*gemm)(Stream&, Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpose_b, double alpha,
                double beta);
 
-  // ---- the products of linear layers, fused with adjacent operations: each is defined by the calls after it,
-  // ---- in order, and on the CPU has their bits; another back end may fuse them, round less often in between,
-  // ---- and use narrower factors on request.
-  // ---- x, dx [R, K]  w, dw [N, K]  bias, db [N]  y, dy [R, N]; a bias without memory is left out
+  // ---- products of linear layers, fused with adjacent operations. Each is defined by the sequence of calls to the
+  // ---- right of its formula; the CPU has the bits of that sequence, another back end may round less often in between
+  // ---- and, on request, use narrower factors.
+  // ---- x, dx [R, K]  w, dw [N, K]  bias, db [N]  y, dy [R, N]; without memory of `bias`, no bias is added
   // y = x w^T + bias                       fill_rows(y, bias), gemm(y, x, w^T, beta 1)
   void (*affine)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias);
   // y = residual + (x w^T + bias)          affine(y), add(y, residual, y).  residual [R, N]; not aliased by y
@@ -162,7 +162,7 @@ struct OpTable {
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
   void (*gelu)(Stream&, Tensor y, Tensor x);
   void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
-  // The exact form, with the normal distribution: y = x P(x), P(x) = (1 + erf(x / sqrt(2))) / 2.
+  // The exact form of GELU: y = x P(x), with the normal distribution P(x) = (1 + erf(x / sqrt(2))) / 2.
   void (*gelu_erf)(Stream&, Tensor y, Tensor x);
   void (*gelu_erf_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
   // y = max(x, 0)^2 (So et al., "Primer", arXiv 2109.08668).
@@ -181,8 +181,8 @@ struct OpTable {
   void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& dropout);  // y may be x
   void (*dropout_add)(Stream&, Tensor y, Tensor residual, Tensor x,
                       const Dropout& dropout);  // y = residual + drop(x)
-  // y = x * (low + (high - low) (w + 1/2) / 2^32), w the Philox word of the element as in `which`, whose probability
-  // is not read; y may be x
+  // y = x * (low + (high - low) (w + 1/2) / 2^32), where w is the element's Philox word under which.key (see Dropout;
+  // which.probability is not read); y may be x
   void (*scale_uniform)(Stream&, Tensor y, Tensor x, double low, double high, const Dropout& which);
 
   // ---- layer norm over the last dim (Ba et al., arXiv 1607.06450) ----
@@ -197,8 +197,8 @@ struct OpTable {
                                   Tensor rstd, Tensor gain);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd, bool accumulate);
-  // The whole backward: layer_norm_backward_add, or layer_norm_backward if `residual` has no memory, and
-  // layer_norm_backward_weight, with the bits of the separate operations.
+  // layer_norm_backward_add (layer_norm_backward if `residual` has no memory) and layer_norm_backward_weight in one
+  // call, with the bits of the separate operations.
   void (*layer_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual, Tensor dy,
                                   Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
@@ -220,11 +220,12 @@ struct OpTable {
   void (*rotary)(Stream&, Tensor y, Tensor x, Tensor positions, const Rotary& rotation);
 
   // ---- multi-head latent attention ----
-  // packed [R, 3 H width]  q [R, H (plain + turned)]  kv [R, H (plain + value)], of each head its key, then its value
-  // key [R, turned]  positions as above
+  // Fills the packed matrix of LatentHeads from the products q, kv and key.
+  // packed [R, 3 H width]  q [R, H (plain + turned)]  kv [R, H (plain + value)]: for each head its key, then its value
+  // key [R, turned]  positions [R] i32, below 2^20
   void (*latent_heads)(Stream&, Tensor packed, Tensor q, Tensor kv, Tensor key, Tensor positions,
                        const LatentHeads& latent);
-  // Its adjoint. dkey is a sum over the heads of this rank.
+  // The adjoint of latent_heads. dkey is summed over the heads of this rank.
   void (*latent_heads_backward)(Stream&, Tensor dq, Tensor dkv, Tensor dkey, Tensor dpacked, Tensor positions,
                                 const LatentHeads& latent);
   // y[r, c] = x[r, c], or 0 where x has no column c.  y [R, Y]  x [R, X]
@@ -261,12 +262,12 @@ struct OpTable {
   void (*cross_entropy_backward)(Stream&, Tensor dlogits, Tensor logits, Tensor max, Tensor sum,
                                  Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
                                  int64_t vocab);
-  // softmax_stats, and cross_entropy_backward with what it finds: where this rank holds all columns
+  // softmax_stats followed by cross_entropy_backward with its results: for ranks that hold the whole vocabulary
   void (*cross_entropy_all)(Stream&, Tensor dlogits, Tensor max, Tensor sum, Tensor target, Tensor logits,
                             Tensor labels, Tensor weight, const Factor& scale, int64_t first_id,
                             int64_t vocab);
 
-  // ---- sums to one number, always accumulated in f64 in a fixed order ----
+  // ---- sums to a scalar, always accumulated in f64 in a fixed order ----
   void (*sum_squares)(Stream&, Tensor total, Tensor x);  // total f64 [1] += sum x^2
   void (*weighted_sum)(Stream&, Tensor total, Tensor x,
                        Tensor weight);  // total f64 [1] += sum x*w; weight f32
@@ -276,15 +277,15 @@ struct OpTable {
   // partials f64 [ceil(n / kNormChunk)]  x [n]
   void (*chunk_squares)(Stream&, Tensor partials, Tensor x);
 
-  // Adds the digits of every number to their limbs: ExactSum().add_limbs(limbs) is then the sum without
-  // rounding, in any table and any order (core/exact_sum.h). limbs i64 [ExactSum::kLimbs], initially zero; x
-  // f64 [n], at most kMostExactAdditions
+  // Adds the digits of every element to their limbs; ExactSum().add_limbs(limbs) is then the exact sum, whatever the
+  // table and the order (core/exact_sum.h). limbs i64 [ExactSum::kLimbs], initially zero; x f64 [n], n at most
+  // kMostExactAdditions
   void (*exact_sum)(Stream&, Tensor limbs, Tensor x);
 
   // ---- optimizer: one pass over memory, element by element ----
   // p (master weights), g and the rule's state have one dtype, f32 or f64, and one length; p and the state
-  // are updated in place. `copy` receives the new p in its own dtype: that of p or, for f32, a 16-bit one;
-  // without memory (data null) it is left out.
+  // are updated in place. `copy` receives the new p, in the dtype of p or, if that is f32, in a 16-bit one; without
+  // memory (data null) no copy is written.
   void (*adamw)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, Tensor g, const AdamW& rule);
   // d = g grad_scale + weight_decay p;  b = momentum b + d;  p -= lr b. Without momentum (0), b has no
   // memory.
@@ -303,7 +304,7 @@ struct OpTable {
   void (*lamb)(Stream&, Tensor p, Tensor copy, Tensor m, Tensor v, const Lamb& rule);
 
   // ---- recommender: linear, relu_backward, cross for every type, the rest for f32 and f64 ----
-  // y = x w^T + bias; if `relu` is set, max(0, that).  y [R, N]  x [R, K]  w [N, K]  bias [N]
+  // y = x w^T + bias, or max(0, x w^T + bias) with `relu`.  y [R, N]  x [R, K]  w [N, K]  bias [N]
   void (*linear)(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu);
   // dx = dy where y > 0, else 0;  db += its column sums. dx may be dy.  y, dy, dx [R, N]  db [N]
   void (*relu_backward)(Stream&, Tensor dx, Tensor db, Tensor dy, Tensor y, bool accumulate);
@@ -318,7 +319,7 @@ struct OpTable {
   void (*row_squares)(Stream&, Tensor dy, std::span<const RowUpdate> updates, double grad_scale);
   // update.table[row] = the row's gradient and update.state[row] = 1 for every touched row.  state [rows]
   void (*row_gradients)(Stream&, Tensor dy, std::span<const RowUpdate> updates);
-  // Every row b of x holds F vectors of `width` numbers. y[b] = [first vector, the dot products v_i . v_j for
+  // Every row b of x holds F vectors of `width` elements. y[b] = [first vector, the dot products v_i . v_j for
   // ascending i and, within i, j < i (j <= i with `self`)].  x [B, F * width]  y [B, width + F (F -+ 1) / 2]
   void (*dot_interaction)(Stream&, Tensor y, Tensor x, int64_t width, bool self);
   void (*dot_interaction_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, int64_t width, bool self);
@@ -334,60 +335,62 @@ struct OpTable {
                               ClickLoss kind);
   // Copies columns between matrices with the same number of rows, in the order of the list.
   void (*copy_columns)(Stream&, Tensor y, Tensor x, std::span<const ColumnCopy> copies);
-  // y[to[i], :] = x[from[i], :] for every i; no row is twice in `to`. On a device each tensor may also be in
-  // host memory that it shares (Buffer::shared).  y [R, C]  x [S, C]  to, from [n] i32
+  // y[to[i], :] = x[from[i], :] for every i; the rows in `to` are distinct. On a device each tensor may also be in
+  // host memory that the device can access (Buffer::shared).  y [R, C]  x [S, C]  to, from [n] i32
   void (*copy_rows)(Stream&, Tensor y, Tensor to, Tensor x, Tensor from);
   void (*inverse_root)(Stream&, Tensor y, Tensor x, double eps);  // y = 1 / sqrt(x + eps); y may be x
 
   // ---- mixture of experts (ops/experts.h): T tokens, E experts, k choices per token, R = T k rows ----
   // ---- logits, gates and their statistics have the accumulate_type; chosen, row, token, first, counts i32
-  // The k experts with the largest logits or, if there is a bias, with the largest logistic function of the
-  // logit plus bias; of equal ones the first; with Router::groups, in the best groups alone.
+  // Chooses the k experts with the largest logits or, given a bias, with the largest logistic(logit) + bias; ties go
+  // to the lower index. With Router::groups, only experts of the best groups are candidates.
   // logits [T, E]  bias [E] or no memory  gates, chosen [T, k]
   void (*route)(Stream&, Tensor gates, Tensor chosen, Tensor logits, Tensor bias, const Router& router);
-  // counts[b, e] = choices of expert e, ignoring bias and groups, of the tokens in sequence b, of `seq` tokens, that are
-  // no padding; with p the softmax of a token's logits, or their logistic functions divided by their sum,
-  //   balance[t] = E * sum over e of counts[b, e] p_e / sum over e of counts[b, e]   (1 where these are equal)
+  // counts[b, e] = how many of the `seq` tokens of sequence b, without padding, choose expert e if bias and groups are
+  // ignored. With p the softmax of token t's logits or, for RouterGate::Sigmoid, their logistic functions over the sum
+  // of these,
+  //   balance[t] = E * sum over e of counts[b, e] p_e / sum over e of counts[b, e]  (1 if counts are equal, 0 if all 0)
   //   z[t] = (log of the sum over e of exp(logit))^2               (Zoph et al., arXiv 2202.08906)
-  // balance, z [T]  counts [T / seq, E], read if they are counted already; balance is 0 where they are all 0
-  // padding i32 [T], not 0 at tokens whose choices do not count; no memory: all count
+  // balance, z [T]  counts [T / seq, E]: read instead of written with Router::counted
+  // padding i32 [T]: not 0 at tokens that do not count; no memory: all tokens count
   void (*router_losses)(Stream&, Tensor balance, Tensor z, Tensor counts, Tensor logits, Tensor padding,
                         int64_t seq, const Router& router);
-  // The gradient of the logits: that of the gates, plus weight[t] * loss times that of losses.balance *
-  // balance[t] + losses.z * z[t]; counts and choices have no gradient.
+  // dlogits[t] = the gradient of the logits through the gates, given dgates, plus weight[t] * loss times the gradient
+  // of losses.balance * balance[t] + losses.z * z[t]. Counts and choices are constants.
   // dlogits [T, E]  dgates [T, k]  weight [T] f32
   void (*route_backward)(Stream&, Tensor dlogits, Tensor dgates, Tensor gates, Tensor chosen, Tensor logits,
                          Tensor counts, Tensor weight, const Factor& loss, const RouterLosses& losses,
                          const Router& router);
-  // taken = chosen, with the number limit.experts in the place of choices beyond the capacity of their expert.
+  // taken = chosen, but limit.experts for every choice beyond the capacity of its expert.
   // taken, chosen, gates [T, k]
   void (*drop_choices)(Stream&, Tensor taken, Tensor chosen, Tensor gates, const ExpertLimit& limit);
-  // The rows of the choices: row[c] of choice c, and the token of each row.  first [E + 1]  row, token [R]
+  // Sorts choices by expert: row[c] is the row of choice c, token[r] the token of row r.  first [E + 1]  row, token [R]
   void (*sort_choices)(Stream&, Tensor first, Tensor row, Tensor token, Tensor chosen);
   // y[row[c]] = gates[c] * x[row[c]]; y may be x.  x, y [R, C]
   void (*gate_rows)(Stream&, Tensor y, Tensor x, Tensor gates, Tensor row);
   // dgates[c] = dy[row[c]] . x[row[c]];  dx[row[c]] = gates[c] * dy[row[c]]; dx may be dy
   void (*gate_rows_backward)(Stream&, Tensor dx, Tensor dgates, Tensor dy, Tensor x, Tensor gates,
                              Tensor row);
-  // y[t] = the sum of the rows of its choices, in their order; added to y if `accumulate`.
+  // y[t] = the sum of x over the rows of token t's choices, in their order; added to y if `accumulate`.
   // y [T, C]  x [R, C]  row [T, k]
   void (*sum_choices)(Stream&, Tensor y, Tensor x, Tensor row, bool accumulate);
-  // y[r] = x[r] w[e]^T, or x[r] w[e] if not `transposed`, where e is the expert of row r. The bits of a row
-  // do not depend on the other rows.  w [E, N, K]; x [R, K], y [R, N] or, not transposed, x [R, N], y [R, K]
+  // y[r] = x[r] w[e]^T if `transposed`, else x[r] w[e], where e is the expert of row r. A row's bits do not depend on
+  // the other rows.  w [E, N, K]  transposed: x [R, K], y [R, N]; else x [R, N], y [R, K]
   void (*expert_product)(Stream&, Tensor y, Tensor x, Tensor w, Tensor first, bool transposed);
   // dw[e] += dy^T x over the rows of expert e.  dy [R, N]  x [R, K]  dw [E, N, K]
   void (*expert_product_weight)(Stream&, Tensor dw, Tensor dy, Tensor x, Tensor first, bool accumulate);
-  // counts[i] += the choices of expert begin + i by tokens that are no padding.
-  // counts f64 [any number of experts]  chosen [T, k]  padding i32 [T] as above
+  // counts[i] += the choices of expert begin + i by tokens other than padding.
+  // counts f64 [any number of experts]  chosen [T, k]  padding as in router_losses
   void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen, Tensor padding, int64_t begin);
   // y[r, :] = 0 for every row r >= begin[0].  y [R, C]  begin i32 [1]
   void (*clear_rows)(Stream&, Tensor y, Tensor begin);
-  // Rows of experts [begin, begin + here) that several ranks have, rank after rank, and sorted by expert within each:
-  // expert[r] is that of row skip + r, less `begin`.  expert [R]  first [ranks, E + 1], that of each rank
+  // Rows for experts [begin, begin + here), concatenated in the order of the ranks that sent them and sorted by expert
+  // within each rank: expert[r] = the expert of row skip + r, minus `begin`.
+  // expert [R]  first [ranks, E + 1]: the `first` of sort_choices on each rank
   void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t here, int64_t skip);
 };
 
-// An entry of OpTable as a type.
+// Represents an entry of OpTable as a type.
 template <auto Entry>
 struct Operation {
   static constexpr auto kEntry = Entry;
@@ -433,7 +436,7 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");
 
-// The activations of feed-forward networks, and the operations of each. Swiglu halves the rows of x.
+// The activations of feed-forward networks, and their operations. Swiglu outputs half as many columns as x has.
 enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Swiglu };
 struct ActivationOps {
   void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
@@ -441,10 +444,10 @@ struct ActivationOps {
 };
 ActivationOps activation_ops(ActivationKind kind);
 
-// The table of the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).
+// The table for the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).
 const OpTable& cpu_ops();
 
-// Every table this processor can run, best first: for tests and benchmarks.
+// All tables that this processor can run, best first; for tests and benchmarks.
 std::span<const OpTable* const> all_cpu_ops();
 
 }  // namespace trifold

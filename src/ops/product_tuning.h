@@ -1,6 +1,6 @@
-// ProductTuning: the choice among a library's algorithms for the matrix products of a device. By default it
-// is the library's own estimate of the fastest. Algorithms differ in the order of their sums, so the choice
-// affects bits: choices are kept, and shared with other ranks and later runs (train/tune_products.h).
+// ProductTuning: the algorithm that a device's library uses for each matrix product. By default it is the one that the
+// library estimates to be fastest. Algorithms differ in the order of their sums, so the choice affects bits: choices
+// are stored, and reused by other ranks and later runs (train/tune_products.h).
 #pragma once
 
 #include <span>
@@ -9,9 +9,8 @@
 
 namespace trifold {
 
-// One product and its algorithm, as texts that are meaningful only to the device. `product` describes
-// everything on which the set of algorithms depends: types, shape, transposes, fused operations, whether it
-// adds, alignments.
+// One product and its algorithm, as texts that only the device interprets. `product` contains everything on which the
+// set of algorithms depends: types, shape, transposes, fused operations, whether it accumulates, alignments.
 struct ProductChoice {
   std::string product;
   std::string algorithm;
@@ -19,20 +18,19 @@ struct ProductChoice {
   auto operator<=>(const ProductChoice&) const = default;
 };
 
-// For one device. Calls may come from any thread, because ranks that are threads share a device.
+// The choices of one device. Thread-safe, because ranks that are threads share a device.
 class ProductTuning {
  public:
   virtual ~ProductTuning() = default;
 
-  // The kind of device and the version of the library for which choices are valid.
+  // The kind of device and the version of the library for which the choices are valid.
   virtual std::string made_for() const = 0;
-  // Switches measuring on or off. While it is on, a product that occurs for the first time, and for which no
-  // choice is kept, is computed with each proposed algorithm, and the fastest is kept. Results that are
-  // accumulated meanwhile are invalid.
+  // Switches measuring on or off. While it is on, a product without a stored choice is computed with each proposed
+  // algorithm when it first occurs, and the fastest is stored. Results that accumulate are invalid during that time.
   virtual void measure(bool on) = 0;
-  // The kept choices, ascending by product.
+  // The stored choices, ascending by product.
   virtual std::vector<ProductChoice> choices() const = 0;
-  // Keeps these choices and no others. If one is not a valid algorithm, throws BadInput and changes nothing.
+  // Replaces the stored choices. If one is not a valid algorithm, throws BadInput and changes nothing.
   virtual void use(std::span<const ProductChoice> choices) = 0;
 };
 

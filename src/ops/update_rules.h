@@ -1,9 +1,9 @@
-// Update rules as arguments of the OpTable, with their numbers for one step.
+// Update rules as arguments of the OpTable, with their hyper-parameters for one step.
 //
-// These change every step, but need not be passed with a launch (see Factor in ops/ops.h): if a rule's
-// `numbers` has memory, f64 [kRuleNumbers], it holds the result of numbers_of for the step's rule, and the
-// work reads it when it runs, instead of the fields. Then only the fields that decide which tensors there are
-// still count: whether `momentum` is 0, and `kind` of a SparseRule.
+// Values that change every step can be read from device memory at run time instead (see Factor in ops/ops.h): if a
+// rule's `numbers`, f64 [kRuleNumbers], has memory, it holds the result of numbers_of for the step, and kernels read it
+// instead of the fields. The launch then depends on only two of the fields, because they decide which tensors exist:
+// whether `momentum` is 0, and `kind` of a SparseRule.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct AdamW {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  int64_t step = 1;       // 1 for the first update: bias corrections are 1 - beta^step
+  int64_t step = 1;       // counts from 1; bias corrections are 1 - beta^step
   double grad_scale = 1;  // the gradient is multiplied by this first (clipping, averaging)
   Tensor numbers = {};
 };
@@ -33,10 +33,10 @@ struct Lamb {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0;  // times the weight, added to the direction
+  double weight_decay = 0;  // weight_decay times the weight is added to the direction
   int64_t step = 1;
   double grad_scale = 1;
-  double trust_ratio = 1;  // of the parameter; used by the second phase only
+  double trust_ratio = 1;  // differs by parameter; used by the second phase only
   Tensor numbers = {};
 };
 
@@ -58,7 +58,7 @@ struct Adagrad {
   Tensor numbers = {};
 };
 
-// The numbers derived from a rule for a step, in an order of the rule's own. They are computed by the host,
+// The constants that kernels derive from a rule for a step, in an order specific to the rule. The host computes them,
 // because a device's powers and roots may have other bits.
 constexpr size_t kRuleNumbers = 14;
 using RuleNumbers = std::array<double, kRuleNumbers>;

@@ -72,7 +72,7 @@ struct Numbers {
   cpu::LateIndex first;
   int64_t global_heads;
   void* lengths;     // null: all keys are valid
-  void* first_keys;  // null: queries see keys from the first on
+  void* first_keys;  // null: every query sees keys from 0 on
 };
 
 AttentionShape shape_of(const char* op, const Attention& attention, DType dtype, bool deterministic = true) {
@@ -154,7 +154,7 @@ class Arguments {
   std::vector<void*> addresses_;
 };
 
-// The addresses of a part's tensors within those of the call.
+// The addresses of a part's elements in the tensors of the call.
 class Within {
  public:
   Within(const AttentionShape& whole, const AttentionPart& part)
@@ -235,7 +235,7 @@ void clear_unseen(CudaQueue& queue, const AttentionShape& shape, const Numbers& 
   queue.check_launch("attention_backward");
 }
 
-// Sums that cuDNN keeps outside its own workspace follow the arguments.
+// Sums that are outside cuDNN's workspace follow the arguments.
 void backward_part(CudaQueue& queue, const AttentionShape& shape, const Numbers& numbers,
                    const BackwardTensors& t, const Packed& gradient, const Packed& in) {
   Engine& engine = engine_on(queue);

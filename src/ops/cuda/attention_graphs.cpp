@@ -49,8 +49,8 @@ struct Masks {
     queries = graph.per_sample(shape.batch, kQueryLengths);
     keys = graph.per_sample(shape.batch, kKeyLengths);
   }
-  std::optional<Node> low, queries, keys;  // the score of masked keys; how many there are in each sample
-  std::optional<Node> first, hidden;       // the first key of each query; the score of keys before it
+  std::optional<Node> low, queries, keys;  // score of masked keys; numbers of queries and keys of each sample
+  std::optional<Node> first, hidden;       // first key of each query; score of keys before it
 };
 
 Node index_of(Graph& graph, const Layouts& at, Node scores, int64_t axis) {
@@ -118,7 +118,7 @@ Node product(Graph& graph, const Layouts& at, Node scores, Node factor) {
   return result;
 }
 
-// The mask of the weights: 1 for those that are kept, 0 for those that are dropped.
+// The dropout mask of the weights: 1 for kept weights, 0 for dropped weights.
 Node dropout_mask(Graph& graph, const Layouts& at, double dropout) {
   const Node seed = graph.single(CUDNN_DATA_INT64, kSeed);
   const Node offset = graph.single(CUDNN_DATA_INT64, kOffset);

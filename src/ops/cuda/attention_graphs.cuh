@@ -12,12 +12,12 @@ struct AttentionShape {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, width = 0;
   DType dtype = DType::BF16;  // BF16 or F16
   bool causal = true;
-  // Backward is deterministic: gradients of queries are summed in one kernel's order, which needs a workspace
-  // of batch * heads * seq * seq * 2 bytes; otherwise they are accumulated in kDqSum.
+  // Backward is deterministic: gradients of queries are summed in a fixed order, which needs a workspace
+  // of batch * heads * seq * seq * 2 bytes. Otherwise they are accumulated in kDqSum.
   bool deterministic = false;
   double dropout = 0;    // probability with which a weight is dropped, below 1
-  bool lengths = false;  // the keys of a sample end as given by kKeyLengths
-  // The heads in the projections of one sample, if `heads` and `kv_heads` are only a group of them.
+  bool lengths = false;  // samples have kKeyLengths valid keys
+  // The heads in the packed projections, if `heads` and `kv_heads` are only a group of them; 0: no groups.
   int64_t all_heads = 0, all_kv_heads = 0;
   bool documents = false;  // a query sees no keys before kFirstKeys; with `causal`
 
@@ -34,8 +34,8 @@ constexpr int64_t kDout = 6;
 constexpr int64_t kDquery = 7;
 constexpr int64_t kDkey = 8;
 constexpr int64_t kDvalue = 9;
-constexpr int64_t kScale = 10;   // of the scores
-constexpr int64_t kMasked = 11;  // the score of masked keys: -infinity; only with a mask
+constexpr int64_t kScale = 10;   // Attention::scale
+constexpr int64_t kMasked = 11;  // score of masked keys: -infinity; only with a mask
 constexpr int64_t kKeep = 12;    // 1 - dropout
 constexpr int64_t kDelta = 13;   // f32 [batch, heads, seq]: sums of dout * out, computed here
 constexpr int64_t kDqSum = 14;   // f32 [batch, heads, seq, width]; only if not deterministic
@@ -50,7 +50,7 @@ constexpr int64_t kKeyLengths = 18;
 constexpr int64_t kQueryLengths = 19;  // `seq` for every sample
 // Only with documents.
 constexpr int64_t kFirstKeys = 20;  // i32 [batch, seq] in device memory: the first key that each query sees
-constexpr int64_t kHidden = 21;     // the score of keys before it: low, but finite
+constexpr int64_t kHidden = 21;     // score of keys before the first key: low, but finite
 
 Graph attention_forward_graph(const AttentionShape& shape);
 Graph attention_backward_graph(const AttentionShape& shape);

@@ -1,5 +1,5 @@
-// The parts of a call of attention that cuDNN computes one after the other (attention_group of workspace.h):
-// samples, or heads of a sample. A part reads and writes its own place in the tensors of the whole call.
+// Parts of a call of attention, which cuDNN computes one after another (attention_group of workspace.h): groups of
+// samples, or of heads of a sample. A part reads and writes its elements of the call's tensors in place.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace trifold::cuda {
 
 struct AttentionPart {
   int64_t samples = 0, heads = 0, kv_heads = 0;
-  int64_t sample = 0, head = 0, kv_head = 0;  // the first of each
+  int64_t sample = 0, head = 0, kv_head = 0;  // index of the first sample, query head and key head
 };
 
 inline std::vector<AttentionPart> attention_parts(const AttentionSize& whole, const AttentionGroup& group) {
@@ -31,9 +31,9 @@ inline std::vector<AttentionPart> attention_parts(const AttentionSize& whole) {
   return attention_parts(whole, attention_group(whole));
 }
 
-// Offsets of a part, in elements: of queries, keys and values in the packed projections [batch * seq, (heads
-// + 2 kv_heads) * width], of the output [batch * seq, heads * width], and of per-row numbers [batch, heads,
-// seq].
+// Offsets of a part in the call's tensors, in elements: `query`, `key` and `value` in the packed projections [batch *
+// seq, (heads + 2 kv_heads) * width], `out` in the output [batch * seq, heads * width], and `rows` in per-row values
+// [batch, heads, seq].
 struct PartOffsets {
   PartOffsets(const AttentionSize& whole, const AttentionPart& part) {
     const int64_t row = (whole.heads + 2 * whole.kv_heads) * whole.width;

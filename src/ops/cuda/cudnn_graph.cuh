@@ -1,8 +1,8 @@
 // Graphs of cuDNN's backend interface: tensors and operations on them that cuDNN turns into one fused kernel.
 //
 // A Graph is built operation by operation, checked, and made into a Plan, which can be executed on any stream
-// of the device it was made for. Tensors have four dims; *virtual* ones exist only inside the fused kernel;
-// the others have a `uid`, by which a Plan gets their addresses. Descriptors are freed with the Graph.
+// of the device it was made for. Tensors have four dims. *Virtual* tensors exist only inside the fused kernel; other
+// tensors have a `uid`, by which a Plan receives their addresses. A Graph owns its descriptors.
 #pragma once
 
 #include <cudnn.h>
@@ -35,21 +35,20 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, const Descriptor& value);
   // Throws with cuDNN's own message.
   void finalize(const char* what);
-  // The same, but returns the status, for descriptors that may be rejected.
+  // Finalizes a descriptor that cuDNN may reject; returns its status.
   cudnnStatus_t try_finalize();
 
  private:
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-// An operand: the index of a descriptor in its graph.
+// A tensor of a Graph, as the operand of operations.
 struct Node {
   size_t index = 0;
 };
 
-// For products of which only a part is valid: how many rows (m), columns (n) and summed elements (k) are
-// valid in each sample, as tensors of Graph::per_sample. The content of the result beyond them differs
-// between versions.
+// The valid extents of a product in each sample: rows (m), columns (n) and summed elements (k), as tensors of
+// Graph::per_sample; none: everything is valid. The rest of the result differs between versions of cuDNN.
 struct Extents {
   std::optional<Node> m, n, k;
 };
@@ -63,7 +62,7 @@ class Graph {
  public:
   Node tensor(const Layout4& layout, cudnnDataType_t type, int64_t uid);
   Node virtual_tensor(const Layout4& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
-  // A float for which the Plan gets a host pointer.
+  // A float in host memory.
   Node scalar(int64_t uid);
 
   void pointwise(cudnnPointwiseMode_t mode, Node x, Node y, const Node* b = nullptr, const Node* t = nullptr,
@@ -73,17 +72,17 @@ class Graph {
   void matmul(Node a, Node b, Node c, const Extents& extents = {});
   void reduce(cudnnReduceTensorOp_t reduction, Node x, Node y);
   void reshape(Node x, Node y);
-  // y = 1 with this probability, otherwise 0, by Philox from two i64 numbers in device memory.
+  // y = 1 with this probability, otherwise 0, by Philox; seed and offset are i64 [1] in device memory.
   void bernoulli(double probability, Node seed, Node offset, Node y);
-  // A single number in device memory.
+  // A scalar in device memory.
   Node single(cudnnDataType_t type, int64_t uid);
   // One i32 per sample in device memory, with the alignment of an i32.
   Node per_sample(int64_t batch, int64_t uid);
-  // The same for each row of each sample.
+  // One i32 per row of each sample in device memory, with the alignment of an i32.
   Node per_row(int64_t batch, int64_t rows, int64_t uid);
 
   size_t operations() const { return operations_.size(); }
-  // The finished operation graph. `handle` may be null: then it is only described.
+  // The finished operation graph. With a null `handle` it can be checked for described devices only.
   Descriptor finish(cudnnHandle_t handle) const;
 
  private:
@@ -107,20 +106,20 @@ class Graph {
   int64_t next_uid_ = 1000;
 };
 
-// A device: of this machine (by handle), or only described.
+// The device of a plan: this machine's (handle), or a described one (properties).
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
 };
 
-// The properties of a device, from text in cuDNN's own form (JSON).
+// The properties of a device, from cuDNN's JSON form.
 Descriptor described_device(const std::string& json);
 
 // cuDNN's verdict on each engine that it proposes for a graph, best first.
 struct Verdict {
   cudnnStatus_t status;
   std::string message;
-  std::optional<int64_t> workspace;  // bytes it would need
+  std::optional<int64_t> workspace;  // bytes that the engine needs
   std::optional<int64_t> engine;     // its number among the engines for such graphs
 };
 
@@ -131,7 +130,7 @@ class Plan {
   Plan(const Graph& graph, const Target& target, const char* what);
 
   int64_t workspace() const { return workspace_; }
-  // Takes uids and addresses (device memory, or host memory for scalars) of all tensors that are not virtual.
+  // Takes uids and addresses of all tensors that are not virtual.
   void execute(cudnnHandle_t handle, const std::vector<int64_t>& uids, const std::vector<void*>& addresses,
                void* workspace) const;
 
@@ -140,7 +139,8 @@ class Plan {
   int64_t workspace_ = 0;
 };
 
-// Calls `see` with the engine configurations that cuDNN's heuristics propose, until it returns false.
+// Calls `see` with the engine configurations that cuDNN's heuristics propose, until it returns false. Returns the
+// verdicts so far.
 std::vector<Verdict> try_engines(const Graph& graph, const Target& target,
                                  FunctionRef<bool(Descriptor& plan, cudnnStatus_t status)> see);
 

@@ -1,4 +1,4 @@
-// enqueue: how entries of the CUDA OpTable put launches on a stream.
+// enqueue: puts a launch of the CUDA OpTable's entries on a stream.
 #pragma once
 
 #include <utility>
@@ -13,8 +13,8 @@ namespace trifold::cuda {
 using CudaStream = CUstream_st*;
 
 // Calls launch(CudaStream), immediately or on the stream's thread, with the stream's device current, and
-// throws an Error that names `op` if CUDA rejected the launch. Does nothing on a Dry stream. A host stream
-// (tests of emulated kernels) gives a null CudaStream.
+// throws an Error that names `op` if CUDA rejected the launch. Does nothing on a Dry stream. On a host
+// stream (tests of emulated kernels) the CudaStream is null.
 template <class Launch>
 void enqueue(Stream& stream, const char* op, Launch launch) {
   stream.enqueue([queue = stream.queue(), op, launch = std::move(launch)]() mutable {

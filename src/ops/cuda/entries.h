@@ -8,7 +8,7 @@
 
 namespace trifold::cuda {
 
-// Each sets the entries of one family, at the end of entries_<family>.cpp.
+// Set the entries of one family; defined at the end of entries_<family>.cpp.
 void add_elementwise(OpTable& ops);
 void add_rows(OpTable& ops);
 void add_optimizer(OpTable& ops);
@@ -19,7 +19,8 @@ void add_latent(OpTable& ops);
 // y += bias, then max(0, y) if `relu` is set: the second part of `linear`.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
 
-// The plain products of product.cu and attention.cu: to check the libraries against, and for f64 and f32.
+// Matrix product and attention by product.cu and attention.cu, without libraries: the reference for the libraries in
+// tests, and attention that cuDNN does not compute.
 std::remove_pointer_t<decltype(OpTable::gemm)> plain_gemm;
 std::remove_pointer_t<decltype(OpTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(OpTable::attention_backward)> plain_attention_backward;

@@ -1,4 +1,4 @@
-// Entries of the CUDA table: movement, activations, dropout, sums to one number.
+// Entries of the CUDA table: movement, activations, dropout, sums to a scalar.
 #include "ops/activations.h"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"

@@ -1,5 +1,5 @@
-// Plain products and attention on CUDA, for types that the libraries do not support, and to check the
-// libraries against.
+// Matrix product and attention on CUDA without libraries: for calls that the libraries do not support, and as the
+// reference in tests.
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"
 

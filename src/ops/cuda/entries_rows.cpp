@@ -6,20 +6,18 @@ namespace trifold::cuda {
 
 namespace {
 
-// The elements of an optional tensor; null if it is left out.
+// The elements of an optional tensor; null if it has no memory.
 template <class T>
 T* pointer_of(const Tensor& tensor) {
   return tensor.data == nullptr ? nullptr : tensor.as<T>();
 }
 
-// The gradients to compute: dx, those of gain and bias, or all. The bias's has no memory if the norm does not
-// center.
+// The gradients to compute: dx, or dgain and dbias, or all three. dbias has no memory for the root-mean-square norm.
 struct NormGradients {
   Tensor dx, dgain, dbias;
 };
 
-// mean has no memory if the norm does not center, a residual if there is none, the gain where dx is not
-// wanted.
+// `mean` has no memory for the root-mean-square norm, `residual` if there is none, `gain` if dx is not computed.
 void norm_backward(Stream& stream, const char* op, const NormGradients& to, Tensor residual, Tensor dy,
                    Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
   const int64_t rows = rstd.elements();
@@ -145,7 +143,7 @@ void embedding(Stream& stream, Tensor y, Tensor table, Tensor ids, int64_t first
   });
 }
 
-// `order`, the CPU's work space, is not used: sorting needs more.
+// `order`, the CPU's work space, is not used: sorting needs more memory.
 void embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor ids, Tensor /*order*/,
                         int64_t first_id) {
   const int64_t rows = dy.row_count();

@@ -12,10 +12,10 @@
 
 namespace trifold::cuda {
 
-// Memory for a launch on a host stream, whose kernels are emulated: they have run when the launch returns.
+// Scratch memory for a launch on a host stream. Emulated kernels have run when the launch returns, so it is reused.
 void* host_workspace(size_t bytes);
 
-// As enqueue, for launches that need scratch memory: calls launch(CudaStream, scratch).
+// enqueue for launches that need `bytes` of scratch memory: calls launch(CudaStream, scratch).
 template <class Launch>
 void enqueue_with_scratch(Stream& stream, const char* op, size_t bytes, Launch launch) {
   stream.enqueue([queue = stream.queue(), op, bytes, launch = std::move(launch)]() mutable {

@@ -1,12 +1,12 @@
-// The common header of all kernel files (.cu): how a kernel is written and launched.
+// The common header of all kernel files (.cu), and the rules for writing and launching a kernel:
 //
-//   * A .cu file holds kernels and the functions that launch them. Those take a CudaStream first, then raw
-//     pointers and counts, and are declared in a header that ordinary code can include. Of the project's
-//     headers a .cu file includes only this and core/float16.h, because nvcc reads it once per architecture.
+//   * A .cu file holds kernels and the functions that launch them. The functions take a CudaStream first, then raw
+//     pointers and counts, and are declared in a header that ordinary code can include. A .cu file includes few of
+//     the project's headers, because nvcc reads them once per architecture.
 //   * The OpTable's entries (src/ops/cuda/*.cpp, compiled by the host compiler) take tensors, choose the
 //     type and pass the launch to `enqueue` (ops/cuda/enqueue.h), which also reports failed launches.
-//   * Kernels are launched with TRIFOLD_LAUNCH only, so that the same file compiles for the CPU under an
-//     emulation of blocks and warps: TRIFOLD_CUDA_EMULATION is then its header, which defines the macro.
+//   * Kernels are launched with TRIFOLD_LAUNCH only, so that the file also compiles for the CPU under an
+//     emulation of blocks and warps; TRIFOLD_CUDA_EMULATION is then the emulation's header, which defines the macro.
 //   * Memory is read and written 16 bytes at a time if the addresses allow it: Pack.
 //   * A sum has a fixed order: no atomic additions of floats.
 #pragma once
@@ -32,14 +32,14 @@ namespace trifold::cuda {
 // A cudaStream_t, without CUDA's headers.
 using CudaStream = CUstream_st*;
 
-// The number of elements that one access of a lane moves.
+// The kSize elements that one 16-byte access of a lane moves.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / static_cast<int>(sizeof(T));
   T at[kSize];
 };
 
-// Asks for the line at `address` to be brought from memory to the second-level cache, without waiting for it.
+// Prefetches the line at `address` into the second-level cache.
 constexpr int kLineBytes = 128;
 __device__ inline void prefetch_line([[maybe_unused]] const void* address) {
 #if !defined(TRIFOLD_CUDA_EMULATION)
@@ -47,7 +47,7 @@ __device__ inline void prefetch_line([[maybe_unused]] const void* address) {
 #endif
 }
 
-// Adds to an integer in shared memory that all threads of the block may add to.
+// Atomically adds to an integer in shared memory.
 __device__ inline void add_to_shared(int64_t* number, int64_t amount) {
 #if defined(TRIFOLD_CUDA_EMULATION)
   __atomic_fetch_add(number, amount, __ATOMIC_RELAXED);
@@ -56,7 +56,7 @@ __device__ inline void add_to_shared(int64_t* number, int64_t amount) {
 #endif
 }
 
-// Whether packs may be used: all addresses, and the length of a row, must be multiples of 16 bytes.
+// Whether packs may be used: whether all addresses, and the length of a row, are multiples of 16 bytes.
 template <class T, class... Pointers>
 bool packs(int64_t columns, Pointers... arrays) {
   const uint64_t bits =

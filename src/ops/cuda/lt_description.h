@@ -1,5 +1,4 @@
-// Products in cuBLASLt's own terms: its functions, and owners of its descriptions of a Product. Internal to
-// lt_engine.h.
+// The functions of cuBLASLt, and owners of the objects by which it describes a Product. Internal to lt_engine.h.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,7 +12,7 @@
 
 namespace trifold::cuda::blas {
 
-// The cuBLASLt functions in use. Tests have some of their own.
+// The cuBLASLt functions in use. Tests substitute their own.
 struct Lt {
   decltype(cublasLtCreate)* create = nullptr;
   decltype(cublasLtGetStatusString)* text = nullptr;
@@ -34,7 +33,7 @@ struct Lt {
   }
 };
 
-// Those of the installed library, which is opened on first use.
+// The functions of the installed library, which is opened on first use.
 const Lt& installed_lt();
 
 inline cudaDataType_t type_of(DType dtype) {
@@ -118,7 +117,7 @@ class Description {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.factors));
     }
     if (p.is_narrow()) {
-      // Sums of gradients are exact; those of activations may be rounded in between, as is usual.
+      // Products of gradients are summed in f32; in forward, sums may be rounded in between, as is usual.
       const bool forward = p.narrow_a.format == p.narrow_b.format;
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(forward ? 1 : 0));
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.narrow_a.scale);
@@ -143,7 +142,7 @@ class Description {
   cublasLtMatmulDesc_t desc_ = nullptr;
 };
 
-// A product in cuBLASLt's own terms.
+// A product as cuBLASLt describes it: the operation, and the layouts of its matrices.
 struct Described {
   Described(const Lt& lt, const Product& p)
       : operation(lt, p),

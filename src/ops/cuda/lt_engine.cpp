@@ -57,7 +57,7 @@ cublasLtMatmulAlgo_t algorithm_of(const ProductChoice& choice) {
   return algorithm;
 }
 
-// Whether cuBLASLt refused the call because of what was asked for, before it enqueued anything.
+// Whether cuBLASLt rejected the call because of its arguments, before it enqueued anything.
 bool is_rejection(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -174,7 +174,8 @@ LtEngine::Choice LtEngine::enqueue(const Product& p, DeviceQueue& queue) {
     if (known->algorithm) must_run(p, described, *known->algorithm, queue);
     return *known;
   }
-  // Other threads are not kept waiting. One that comes here with the same product finds the same algorithm.
+  // Without the mutex, so that other threads need not wait. Another thread with the same product finds the same
+  // algorithm.
   Choice choice = enqueue_first(p, described, key, queue);
   const std::lock_guard lock(mutex_);
   if (uses == uses_) chosen_.try_emplace(key, choice);
@@ -184,7 +185,7 @@ LtEngine::Choice LtEngine::enqueue(const Product& p, DeviceQueue& queue) {
 LtEngine::Choice LtEngine::enqueue_first(const Product& p, const Described& described, const Key& key,
                                          DeviceQueue& queue) {
   std::vector<std::string> tried;
-  size_t invalid = 0;  // of those tried
+  size_t invalid = 0;  // algorithms rejected as invalid values
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   const auto takes = [&](const cublasLtMatmulAlgo_t& algorithm) {
     if (std::find(tried.begin(), tried.end(), text_of(algorithm)) != tried.end()) return false;

@@ -1,5 +1,5 @@
-// The algorithms of a device's products: which of them cuBLASLt proposes, which run, and which one is chosen for
-// each product. Internal to lt_product.cpp; tests give it functions of their own in place of cuBLASLt's.
+// LtEngine chooses an algorithm of cuBLASLt for each product of a device, and runs products. Internal to
+// lt_product.cpp; tests substitute cuBLASLt's functions.
 #pragma once
 
 #include <array>
@@ -15,29 +15,29 @@
 
 namespace trifold::cuda::blas {
 
-// Calls may come from any thread.
+// Thread-safe.
 //
-// cuBLASLt's proposals for a product are no promise: it may still reject one when it is to multiply. A rejected
-// call enqueues nothing, so it is harmless within a graph's capture and for a result that is added to, and the
-// next proposal is tried at once. The algorithm that runs is kept. Proposals and rejections depend only on the
-// product, the kind of device and the library's version, so all ranks and runs arrive at the same algorithm.
+// cuBLASLt may reject an algorithm that it proposed when it is called to multiply. A rejected call enqueues nothing, so
+// it is harmless within a graph's capture and for a result that accumulates; the next proposal is tried at once, and
+// the first algorithm that runs is stored. Proposals and rejections depend only on the product, the kind of device and
+// the library's version, so all ranks and runs arrive at the same algorithm.
 //
-// Two kinds of rejection are errors, also for try_run: that of a choice given by `use` or measured (BadInput),
-// since another algorithm would have other bits; and that of all proposals as invalid values, since then the
-// description is wrong.
+// Two rejections are errors, also for try_run: of a choice that was set by `use` or measured (BadInput), because
+// another algorithm would have other bits; and of all proposals as invalid values, because then the description is
+// wrong.
 class LtEngine final : public ProductTuning {
  public:
-  // For the current device; `device` is its name for people, `made_for` as in ProductTuning. `lt` must outlive
-  // this.
+  // For the current device. `device` is its name in messages, `made_for` as in ProductTuning. `lt` must outlive
+  // this object.
   LtEngine(const Lt& lt, std::string device, std::string made_for);
 
-  // Enqueues the product, unless no algorithm runs it; returns whether it did.
+  // Enqueues the product and returns true; returns false if no algorithm runs it.
   bool try_run(const Product& product, DeviceQueue& queue);
-  // The same; throws, with the reason, if no algorithm runs it.
+  // Enqueues the product; throws, with the reason, if no algorithm runs it.
   void run(const Product& product, DeviceQueue& queue);
-  // With this algorithm, which must run.
+  // Enqueues the product with this algorithm; throws if it is rejected.
   void run(const Product& product, const cublasLtMatmulAlgo_t& algorithm, DeviceQueue& queue);
-  // At most `most`, best first by cuBLASLt's own estimate; empty if it has none.
+  // At most `most` proposals, the best by cuBLASLt's estimate first; empty if it has none.
   std::vector<cublasLtMatmulAlgo_t> propose(const Product& product, int most);
 
   std::string made_for() const override { return made_for_; }
@@ -54,12 +54,12 @@ class LtEngine final : public ProductTuning {
     Epilogue epilogue;
     cudaDataType_t type_a, type_b;
     bool other_c, tf32;
-    bool adds;                           // beta is not 0: unknown to proposals, known when it multiplies
-    std::array<uint32_t, 6> alignments;  // of a, b, c, d, bias, aux
+    bool adds;                           // beta is not 0; proposals ignore it, multiplication may reject it
+    std::array<uint32_t, 6> alignments;  // alignments of a, b, c, d, bias, aux
 
     explicit Key(const Product& p);
     auto operator<=>(const Key&) const = default;
-    // The text in a ProductChoice.
+    // ProductChoice::product.
     std::string text() const;
   };
   struct Choice {
@@ -88,9 +88,9 @@ class LtEngine final : public ProductTuning {
   cublasLtHandle_t handle_ = nullptr;
   mutable std::mutex mutex_;  // guards the members below
   bool measures_ = false;
-  int64_t uses_ = 0;  // calls of `use`: a choice that was begun before one is not kept
+  int64_t uses_ = 0;  // calls of `use`: a choice in progress during one is not stored
   std::map<Key, Choice> chosen_;
-  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // set or measured, by Key::text
+  std::map<std::string, cublasLtMatmulAlgo_t> kept_;  // choices set or measured, by Key::text
 };
 
 }  // namespace trifold::cuda::blas

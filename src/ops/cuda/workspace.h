@@ -1,6 +1,6 @@
-// The memory that operations on a device need besides their tensors. A queue has one such workspace, as large
-// as the largest request (DeviceQueue::workspace); plans count it before there is a device. All sizes are in
-// bytes. Does not include CUDA's headers.
+// Sizes of the device memory that operations need in addition to their tensors. A queue has one workspace, as large as
+// the largest request (DeviceQueue::workspace); plans count it without a device. All sizes are in bytes. Does not
+// include CUDA's headers.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +17,10 @@ constexpr size_t aligned_workspace(size_t bytes) {
 
 // ---- products (lt_product.h) ----
 
-constexpr size_t kProductWorkspace = size_t{32} << 20;  // as cuBLAS itself uses on Hopper
+constexpr size_t kProductWorkspace = size_t{32} << 20;  // what cuBLAS uses on Hopper
 
-// For one factor that is rounded to 8 bits (fp8.h), in addition to the product's workspace: its scale,
-// scratch to find the scale, and the codes.
+// A factor that is rounded to 8 bits (fp8.h) needs, in addition to the product's workspace, its scale, scratch to
+// compute the scale, and the codes.
 constexpr size_t kFp8Scratch = 4096;
 constexpr size_t fp8_factor_workspace(int64_t elements) {
   return kWorkspaceAlignment + kFp8Scratch + aligned_workspace(static_cast<size_t>(elements));
@@ -30,10 +30,10 @@ constexpr size_t fp8_factor_workspace(int64_t elements) {
 
 constexpr int64_t kSortTile = 2048;      // keys that a block counts
 constexpr int64_t kSortDigits = 512;     // values of a digit
-constexpr size_t kSortListsAtOnce = 32;  // in one launch
+constexpr size_t kSortListsAtOnce = 32;  // lists in one launch
 
-// For lists of these lengths, in the order in which they are sorted: counts of each digit in each tile and in
-// all, for the lists of one launch.
+// Holds, for the lists of one launch, the counts of each digit in each tile and in all tiles. `keys` are the lengths of
+// the lists in the order in which they are sorted.
 inline size_t sort_workspace(std::span<const int64_t> keys) {
   int64_t most = 0;
   for (size_t begin = 0; begin < keys.size(); begin += kSortListsAtOnce) {
@@ -47,7 +47,7 @@ inline size_t sort_workspace(std::span<const int64_t> keys) {
 
 // ---- gradients of rows by id (kernels/embedding.cu) ----
 
-// For `ids` ids: they are sorted together with their positions.
+// Holds `ids` ids with their positions, twice, and the workspace for sorting them.
 inline size_t embedding_workspace(int64_t ids) {
   return static_cast<size_t>(2 * ids) * sizeof(uint64_t) + sort_workspace({&ids, 1});
 }
@@ -56,10 +56,10 @@ inline size_t embedding_workspace(int64_t ids) {
 
 constexpr int64_t kUpdatesAtOnce = 32;           // tables in one launch
 constexpr int64_t kUpdatePart = 256;             // lookups that are summed together if a row has more
-constexpr int64_t kMostSums = int64_t{2} << 20;  // numbers, shared by the tables of a launch
+constexpr int64_t kMostSums = int64_t{2} << 20;  // elements of all tables of a launch together
 
-// For one table: two sums for each part. `lookups` is the maximum, and `widest` the columns of the widest
-// row, over all tables of an update.
+// Elements of sums for one table: two rows for each part. `lookups` and `widest` are the largest numbers of lookups and
+// of columns of any table in an update.
 constexpr int64_t sums_of_update(int64_t lookups, int64_t widest) {
   return (lookups + kUpdatePart - 1) / kUpdatePart * 2 * widest;
 }
@@ -68,7 +68,8 @@ constexpr int64_t updates_together(int64_t lookups, int64_t widest) {
   const int64_t enough = kMostSums / (sums_of_update(lookups, widest) + 1);
   return enough < 1 ? 1 : enough < kUpdatesAtOnce ? enough : kUpdatesAtOnce;
 }
-// Fewer lookups need at most this or kMostSums, and the workspace of products is larger than that.
+// The larger of this and the workspace of products is enough for any number of lookups up to `lookups`: fewer lookups
+// need at most this or kMostSums.
 constexpr size_t update_workspace(int64_t tables, int64_t lookups, int64_t widest, size_t size_of_number) {
   if (tables == 0 || lookups <= kUpdatePart) return 0;
   const int64_t most = updates_together(lookups, widest);
@@ -79,7 +80,7 @@ static_assert(kMostSums * sizeof(double) <= kProductWorkspace);
 
 // ---- losses of a router (kernels/experts.cu), and choices beyond a capacity (kernels/choices.cu) ----
 
-// For `choices` choices: the expert and the weight of each, or a key and a number.
+// Holds the expert and the weight, or a key and an index, of each choice.
 constexpr size_t router_workspace(int64_t choices) {
   return static_cast<size_t>(choices) * (2 * sizeof(int32_t) + sizeof(double));
 }
@@ -88,13 +89,13 @@ constexpr size_t router_workspace(int64_t choices) {
 
 struct AttentionSize {
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, width = 0;
-  bool lengths = false;       // whether samples have lengths of their own
+  bool lengths = false;       // Attention::lengths is set
   bool deterministic = true;  // backward is deterministic
-  bool drops = false;         // some weights are dropped
+  bool drops = false;         // dropout's probability is not 0
 };
 
-// The workspace of backward: the maximum over cuDNN's engines. Deterministic, a 16-bit number for every query
-// and key, both rounded up to Hopper's tiles; otherwise, gradients of queries in f32 (some engines). If heads
+// The workspace of backward, the maximum over cuDNN's engines. If deterministic, 16 bits for every pair of query and
+// key, both rounded up to Hopper's tiles; otherwise, gradients of queries in f32 (some engines). If heads
 // share keys, also gradients of keys and values for every head.
 inline size_t cudnn_backward_workspace(const AttentionSize& size) {
   const auto tiles = [&](int64_t tile) { return (size.seq + tile - 1) / tile * tile; };
@@ -106,14 +107,14 @@ inline size_t cudnn_backward_workspace(const AttentionSize& size) {
   return static_cast<size_t>(2 * (pairs + shared + sums)) + kWorkspaceAlignment;
 }
 
-// The deterministic workspace grows with the square of the positions. Backward therefore computes one group
-// of samples after another, or of key heads of one sample with the query heads that share them: as many as
-// need this much, but at least one key head of one sample. With dropout forward has the same groups, because
-// each group has its own mask; without a mask groups do not change any bit.
+// The deterministic workspace grows with the square of seq. Backward therefore divides a call into groups of samples
+// or, if a single sample is too large, of key heads with their query heads. A group needs at most this workspace, or is
+// one key head of one sample. With dropout forward has the same groups, because each group has its own mask; without
+// dropout groups do not change any bit.
 constexpr size_t kAttentionGroupBytes = size_t{5} << 28;
 
 struct AttentionGroup {
-  int64_t samples = 0, kv_heads = 0;  // the maximum in one group
+  int64_t samples = 0, kv_heads = 0;  // maximum in a group
   bool operator==(const AttentionGroup&) const = default;
 };
 
@@ -133,7 +134,7 @@ inline AttentionGroup attention_group(const AttentionSize& size) {
   return {evenly(size.batch, std::min(fit / size.kv_heads, size.batch)), size.kv_heads};
 }
 
-// The size of one group.
+// The size of the largest group.
 inline AttentionSize attention_group_size(const AttentionSize& size) {
   const AttentionGroup group = attention_group(size);
   AttentionSize part = size;
@@ -143,7 +144,7 @@ inline AttentionSize attention_group_size(const AttentionSize& size) {
   return part;
 }
 
-// The arguments of a call in device memory, in addition to its tensors: the two numbers of dropout and, with
+// The arguments of a call in device memory, in addition to its tensors: seed and offset of dropout and, with
 // lengths, the number of queries of each sample.
 constexpr size_t kDropoutNumbers = kWorkspaceAlignment;
 inline size_t attention_inputs(int64_t batch, bool lengths) {
@@ -151,8 +152,8 @@ inline size_t attention_inputs(int64_t batch, bool lengths) {
          (lengths ? aligned_workspace(static_cast<size_t>(batch) * sizeof(int32_t)) : size_t{0});
 }
 
-// The workspace of attention: cuDNN's own, the arguments of a call, a sum for each row and, if not
-// deterministic, the gradients of queries in f32; for the largest group.
+// The workspace of attention for its largest group: cuDNN's workspace, the arguments of a call, a sum for each row and,
+// if not deterministic, the gradients of queries in f32.
 inline size_t attention_workspace(const AttentionSize& whole) {
   const AttentionSize size = attention_group_size(whole);
   const size_t rows =

@@ -10,8 +10,8 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// Online softmax of a row with n visible scores: they become exp(score - max), and those after them in the
-// group 0. Updates max and sum, and returns the factor for the output accumulated so far.
+// Online softmax of a row with n visible scores: replaces them by exp(score - max), and the rest of their group by 0.
+// Updates max and sum, and returns the factor for the output accumulated so far.
 template <class T>
 inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
   end_row(row, n, kLowest<T>);
@@ -25,7 +25,7 @@ inline T softmax_row(T* row, int64_t n, T& max, T& sum) {
   return factor;
 }
 
-// An output over keys that were seen before is a sum like any other: of one number with the maximum lse.
+// With output.adds, the previous output enters the online softmax as one term: its maximum is lse and its sum is 1.
 template <class T>
 void attention_queries(const HeadOutput<T>& output, const HeadInput<T>& in,
                        const Rows<const Accumulate<T>>& values, const HeadShape& shape, const DropRule& rule,

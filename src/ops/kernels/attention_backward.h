@@ -10,8 +10,8 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 // p = exp(score - lse); the gradient of the score is p (dp - delta), where dp is the gradient of p through
-// its dropout. The scores become the dropped probabilities and dp the gradient; both are zero where a row's
-// tile or group extends beyond the keys that its query sees.
+// its dropout. Replaces `scores` by the probabilities after dropout and `dscores`, which holds dp, by the gradients;
+// both are zero where a row's tile or group extends beyond the keys that its query sees.
 template <class T>
 void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
                    const HeadShape& shape, const DropRule& rule) {

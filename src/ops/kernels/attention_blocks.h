@@ -2,11 +2,11 @@
 // small products that compute and use them. Queries are processed kQueryBlock at a time and keys kKeyChunk at
 // a time, so that only one such block of scores is in memory.
 //
-// Scores are products with transposed keys. Those are packed once per head into panels of kPanel keys, each
+// Scores are products with transposed keys. The keys are packed once per head into panels of kPanel keys, each
 // [width, kPanel] and contiguous, the last one padded with zeros: a tile of scores then reads one short
-// stream, and no tile has a ragged edge. Under a causal mask, tiles and sums end at the diagonal; in a sample
-// with fewer keys than positions they end at its last key; and if a query sees only the keys from first_keys
-// on, chunks, tiles and sums begin there, so that the work is proportional to the lengths of the documents.
+// stream, and all tiles are whole. Under a causal mask, tiles and sums end at the diagonal; in a sample
+// with fewer keys than positions they end at its last key; with first_keys, chunks, tiles and sums begin at a query's
+// first key, so that the work is proportional to the lengths of the documents.
 //
 // All computation is in Wide, the type of T's arithmetic. If T has 16 bits, rows are widened into scratch
 // before products, and results are rounded from there once; otherwise they are used in place.
@@ -51,7 +51,7 @@ struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
-  // The first key that the query at `query` may look at; of shapes with first_keys.
+  // The first key that the query at position `query` may see. Only for shapes with first_keys.
   static int64_t first_seen(const HeadShape& shape, int64_t query) {
     const int64_t key = shape.first_keys[query] - shape.origin;
     return key < 0 ? 0 : key;
@@ -121,7 +121,7 @@ template <class T>
   __builtin_memcpy(to + 3 * to_stride, &d, sizeof d);
 }
 
-// Rows of numbers in the type of computation, `stride` apart.
+// A matrix in the type of computation whose rows are `stride` elements apart.
 template <class Wide>
 struct Rows {
   Wide* data;
@@ -145,7 +145,7 @@ inline Rows<const Accumulate<T>> widened(const T* from, int64_t stride, int64_t 
   }
 }
 
-// The destination of results for rows of `to`: in place, or in `memory`, from which `store` rounds them.
+// Where results for the matrix `to` are computed: in place, or in `memory`, from which `store` rounds them into `to`.
 template <class T>
 inline Rows<Accumulate<T>> results_for(T* to, int64_t stride, int64_t width, Accumulate<T>* memory) {
   if constexpr (kIsWide<T>) {
@@ -164,7 +164,7 @@ inline void store(T* to, int64_t stride, Rows<Accumulate<T>> from, int64_t rows,
     }
 }
 
-// Packs rows of `from`, one per key, into a panel of kPanel keys, transposed. `memory` is [kPanel, width].
+// Packs the rows of `from`, one per key, into transposed panels of kPanel keys. `memory` is [kPanel, width].
 template <class T>
 void pack_panels(Accumulate<T>* panels, const T* from, const HeadShape& shape, Accumulate<T>* memory) {
   using Wide = Accumulate<T>;
@@ -208,7 +208,7 @@ void score_product(T* scores, Left<T> left, const T* packed, const ScoreBlock& b
   }
 }
 
-// c[r] = alpha * sum over visible j of scores[r, j] right[j], or += that.
+// c[r] = alpha * sum over visible j of scores[r, j] right[j], added to c[r] if `add`.
 template <class T>
 void weighted_rows(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
                    const HeadShape& shape, T alpha, bool add) {
@@ -220,7 +220,7 @@ void weighted_rows(Rows<T> c, const T* scores, Rows<const T> right, const ScoreB
   }
 }
 
-// c[j] = alpha * sum over rows r that see j of scores[r, j] right[r], or += that.
+// c[j] = alpha * sum over rows r that see j of scores[r, j] right[r], added to c[j] if `add`.
 template <class T>
 void weighted_columns(Rows<T> c, const T* scores, Rows<const T> right, const ScoreBlock& block,
                       const HeadShape& shape, T alpha, bool add) {
@@ -250,7 +250,7 @@ template <class T>
   return begin;
 }
 
-// Sets the scores from n to the end of their group to this value.
+// Sets the scores from n to the end of their group to `value`.
 template <class T>
 [[gnu::always_inline]] inline void end_row(T* row, int64_t n, T value) {
   const int64_t begin = n / kGroup * kGroup;

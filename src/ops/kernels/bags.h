@@ -2,8 +2,8 @@
 // and ids are spread over them, so both are limited by memory latency: rows are prefetched well ahead of
 // their use, into the second-level cache, which has two to four times as many buffers for outstanding misses
 // as the first level; on Zen 4 this more than doubles the rate of random lines (docs/benchmarks.md). The
-// processor hides the latency from there to the first level. Lambdas that only prefetch are always_inline: GCC takes
-// a function that does nothing else for one without effects, and removes the calls that it does not inline.
+// processor hides the latency from the second to the first level. Lambdas that only prefetch are always_inline: GCC
+// considers a function that only prefetches free of effects, and removes calls to it that are not inlined.
 #pragma once
 
 #include "ops/kernels.h"
@@ -14,11 +14,13 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-constexpr int64_t kLine = 64;        // bytes of a cache line
-constexpr int64_t kLinesAhead = 96;  // prefetched before they are read
+constexpr int64_t kLine = 64;  // bytes of a cache line
+// Prefetch distances: cache lines between a row's prefetch and its use, in lookups and in updates; the smallest number
+// of rows between them; and bags between the prefetch and the use of the output.
+constexpr int64_t kLinesAhead = 96;
 constexpr int64_t kLinesAheadOfUpdate = 192;
-constexpr int64_t kRowsAhead = 4;  // at least
-constexpr int64_t kBagsAhead = 8;  // of the output
+constexpr int64_t kRowsAhead = 4;
+constexpr int64_t kBagsAhead = 8;
 
 template <class T>
 [[gnu::always_inline]] inline int64_t rows_ahead(int64_t width, int64_t lines_ahead) {
@@ -34,8 +36,8 @@ template <class T>
     __builtin_prefetch(byte + at, 0, 2);  // for reading, into the second-level cache
 }
 
-// The sum of rows from[index[i]] for i in [first, last), each times weight[i], in registers. Rows are
-// `stride` numbers apart. `ahead(i)` prefetches what will be read later.
+// y = the sum of rows from[index[i]] for i in [first, last), each times weight[i] (null: 1), in registers. Rows are
+// `stride` elements apart. ahead(i) prefetches memory for a later i.
 template <int Vectors, class T, class Ahead>
 [[gnu::always_inline]] inline void sum_rows_fixed(T* y, const T* from, int64_t stride, const int32_t* index,
                                                   const float* weight, int64_t first, int64_t last,
@@ -55,7 +57,7 @@ template <int Vectors, class T, class Ahead>
   for (int v = 0; v < Vectors; ++v) __builtin_memcpy(y + v * kLanes, &sum[v], kVectorBytes);
 }
 
-// The same for any width.
+// sum_rows_fixed for rows of any width.
 template <class T, class Ahead>
 [[gnu::always_inline]] inline void sum_rows_any(T* y, int64_t width, const T* from, int64_t stride,
                                                 const int32_t* index, const float* weight, int64_t first,
@@ -69,8 +71,7 @@ template <class T, class Ahead>
   }
 }
 
-// Calls body(std::integral_constant-like) with the number of whole vectors of a row, 0 for a width without a
-// special loop.
+// Calls body<V>(), where V is the number of vectors in a row of `width`, or 0 if there is no special loop for it.
 template <class T, class Body>
 [[gnu::always_inline]] inline void with_vectors(int64_t width, Body body) {
   constexpr int64_t kLanes = Simd<T>::kLanes;
@@ -113,7 +114,7 @@ template <class T>
   });
 }
 
-// Updates one row of `task` by its gradient g; s counts touched rows.
+// Applies gradient g to touched row s of `task`.
 template <RowAction Action, class T>
 [[gnu::always_inline]] inline void apply_row(const RowTask<T>& task, const RowRule& rule, const T* g,
                                              int64_t s, int64_t width) {
@@ -166,7 +167,7 @@ template <RowAction Action, class T>
   }
 }
 
-// Prefetches what the update of row s will read and write.
+// Prefetches the memory that the update of touched row s reads and writes.
 template <RowAction Action, class T>
 [[gnu::always_inline]] inline void prefetch_update(const RowTask<T>& task, int64_t s, int64_t width) {
   const int64_t row = task.row[s];
@@ -176,7 +177,7 @@ template <RowAction Action, class T>
   if constexpr (Action == RowAction::RowwiseAdagrad) __builtin_prefetch(task.state + row, 0, 2);
 }
 
-// The number of rows of memory that an update of a row reads.
+// The number of rows of memory that the update of a row reads.
 template <RowAction Action>
 constexpr int64_t rows_of_update() {
   return has_second_state(Action)                                              ? 4
@@ -184,8 +185,8 @@ constexpr int64_t rows_of_update() {
                                                                                : 2;
 }
 
-// A gradient of fixed width stays in registers. When it went through memory, where its load waited for the
-// stores of earlier rows, updates of rows of one cache line took twice as long.
+// A gradient of fixed width stays in registers: through memory, its loads wait for the stores of earlier rows, and
+// updates of rows of one cache line take twice as long.
 template <RowAction Action, int Vectors, class T>
 inline void update_loop(const RowTask<T>& task, const RowRule& rule, T* any_width, int64_t begin,
                         int64_t end) {

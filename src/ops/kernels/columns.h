@@ -11,8 +11,8 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 constexpr int64_t kStripWidth = 64;
 
-// totals[k][c] += sum over r of what `accumulate(r, c, width, a, b)` adds to a[0..width) and b[0..width) for
-// columns [c, c + width); Sums says whether there are one or two totals.
+// accumulate(r, c, width, a, b) must add row r's terms for columns [c, c + width) to a[0, width) and, if Sums is 2, to
+// b[0, width). Adds the sums over all rows of a to total_a and of b to total_b, for columns [begin, end).
 template <int Sums, class T, class Accumulate>
 [[gnu::always_inline]] inline void sum_columns(int64_t rows, int64_t begin, int64_t end,
                                                Accumulate accumulate, T* total_a, T* total_b) {

@@ -20,7 +20,7 @@ inline void philox_words(uint32_t* words, const DropRule& rule, uint64_t first, 
   }
 }
 
-constexpr int64_t kDropTile = 512;  // elements whose words are generated at a time
+constexpr int64_t kDropTile = 512;  // elements per batch of random words
 
 // Calls body(begin, count, words) for tiles that cover [0, n); words[i] belongs to element begin + i, whose
 // global index is first + begin + i.

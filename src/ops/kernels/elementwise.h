@@ -55,7 +55,7 @@ struct ActivationsOf<T, FormulaList<Each...>> {
   static constexpr ActivationKernels<T> kKernels[] = {{activate<T, Each>, activate_backward<T, Each>}...};
 };
 
-// Rows of x hold the gate, followed by its multiplicand.
+// A row of x holds the gate, followed by `up`, which it multiplies.
 template <class T>
 void swiglu(T* y, const T* x, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {

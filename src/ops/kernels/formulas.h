@@ -1,5 +1,5 @@
-// The formulas of elementwise operations and update rules for single numbers, which every back end applies to
-// its own vectors, warps or blocks.
+// The scalar formulas of elementwise operations and update rules, which every back end applies to its own vectors,
+// warps or blocks.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +63,7 @@ struct Tanh {
   [[gnu::always_inline]] HD static inline T forward(T x) {
     return tanh_of(x);
   }
-  // By y = tanh(x).
+  // The derivative from y = tanh(x).
   template <class T>
   [[gnu::always_inline]] HD static inline T slope(T y) {
     return 1 - y * y;
@@ -78,7 +78,7 @@ inline constexpr bool kSameFormula<A, A> = true;
 template <class... Each>
 struct FormulaList {
   static constexpr size_t kCount = sizeof...(Each);
-  // The place of a formula in the list.
+  // The index of a formula in the list.
   template <class Formula>
   static constexpr size_t index() {
     size_t place = kCount;
@@ -144,7 +144,7 @@ struct Click {
   }
 };
 
-// The four words of Philox4x32-10 for one counter, as core/random.h has them.
+// The four words of Philox4x32-10 for one counter, as in core/random.h.
 struct PhiloxWords {
   uint32_t at[4];
 };
@@ -230,7 +230,7 @@ struct SgdStep {
   }
 };
 
-// Takes an already scaled gradient: returns the new weight; adds to s.
+// `grad` is already scaled. Returns the new weight; adds to s.
 template <class T>
 struct AdagradMove {
   T eps, lr;
@@ -255,8 +255,8 @@ struct AdagradStep {
   }
 };
 
-// Takes an already scaled gradient: returns the new weight; updates z and n. Until a gradient other than 0 arrives n is
-// 0 and the weight stays.
+// `grad` is already scaled. Returns the new weight; updates z and n. Until the first gradient other than 0, n is 0 and
+// the weight does not change.
 template <class T>
 struct FtrlMove {
   T rate, beta, l1, l2;

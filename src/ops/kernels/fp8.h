@@ -1,5 +1,5 @@
 // The two 8-bit floating-point formats of training (Micikevicius et al., "FP8 formats for deep learning",
-// arXiv 2209.05433): factors of products that are summed in f32.
+// arXiv 2209.05433), for factors of products that are summed in f32.
 //   E4M3  1 sign, 4 exponent, 3 mantissa bits, exponents biased by 7; largest number 448, no infinity
 //   E5M2  1 sign, 5 exponent, 2 mantissa bits, biased by 15; largest number 57344
 // Rounding is to nearest, ties to even. Numbers beyond the largest, infinity included, become the largest, so

@@ -21,7 +21,7 @@ template <int Rows = kTileRows, class Body>
   }
 }
 
-// out[0, length) = from[0, length) in whole registers, where up to `end` also what follows may be written.
+// out[0, length) = from[0, length), in whole registers: elements after `length`, up to `end`, may be overwritten.
 template <class T>
 [[gnu::always_inline]] inline void copy_row(T* out, const T* end, const T* from, int64_t length) {
   constexpr int64_t kLanes = Simd<T>::kLanes;
@@ -31,8 +31,8 @@ template <class T>
   for (; at < length; ++at) out[at] = from[at];
 }
 
-// out[width, padded] = the transpose of v[vectors, width], with zeros for the vectors that are missing up to `padded`,
-// a multiple of the lanes.
+// out[width, padded] = the transpose of v[vectors, width], followed by columns of zeros. `padded` is a multiple of the
+// lanes.
 template <class T>
 [[gnu::always_inline]] inline void transpose_vectors(T* out, const T* v, int64_t vectors, int64_t width,
                                                      int64_t padded) {
@@ -99,8 +99,8 @@ struct PairGradients {
   }
 };
 
-// Columns [c, c + Vectors * lanes) of Rows rows of (S + S^T) V. To the left of the diagonal's block a row's factors are
-// in a row of S, to the right of it in a column.
+// Computes rows [first, first + Rows) of (S + S^T) V for Vectors * lanes columns. The factors of a row are read from a
+// row of S to the left of the diagonal block, and from a column of S to the right of it.
 template <int Rows, int Vectors, class T>
 [[gnu::always_inline]] inline void gradient_tile(T* out, const PairGradients<T>& of, const T* v,
                                                  int64_t first, int64_t vectors, int64_t width) {
@@ -131,7 +131,7 @@ template <int Rows, int Vectors, class T>
       __builtin_memcpy(out + (first + r) * width + n * kLanes, &sum[r][n], kVectorBytes);
 }
 
-// dV = (S + S^T) V, plus the first vector's own gradient, for vectors of whole registers. S is read where it is.
+// dV = (S + S^T) V, plus the direct gradient of the first vector, for vectors of whole registers. S is read in place.
 template <class T>
 void backward_in_registers(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors, int64_t width,
                            bool self) {
@@ -155,7 +155,8 @@ void backward_in_registers(T* dx, const T* dy, const T* x, int64_t rows, int64_t
   }
 }
 
-// The same for vectors of any width. Narrow ones are summed in another rounding than whole registers, hence two ways.
+// The backward pass for vectors of any width: in registers, or by way of the matrix S + S^T in scratch. The two round
+// differently.
 template <class T>
 void dot_interaction_backward(T* dx, const T* dy, const T* x, int64_t rows, int64_t vectors, int64_t width,
                               bool self, T* scratch) {

@@ -1,5 +1,4 @@
-// Lane: the group of one CPU thread. A row functor lets its group walk a row (`each`) and reduce over it
-// (`sum`, `max`); the group of another back end would do the same with a warp or a block.
+// Lane: loops (`each`) and reductions (`sum`, `max`) over a row on one CPU thread, in vectors.
 //
 // Every function in this folder has internal linkage: this code is compiled once per instruction set, and the
 // linker would merge functions with external linkage into whichever copy it saw first. For the same reason
@@ -23,9 +22,8 @@ struct Lane {
     for (int64_t i = 0; i < n; ++i) body(i);
   }
 
-  // The sum over i in [0, n) of value(at), where at(array) stands for array[i]; value is called with whole
-  // vectors, and with single numbers for the rest. Four partial sums are kept; their order depends on n
-  // alone.
+  // The sum over i in [0, n) of value(at), where at(array) stands for array[i]; `at` reads whole vectors, and single
+  // elements at the end. There are four partial sums; the order of additions depends on n only.
   template <class T, class Value>
   [[gnu::always_inline]] static inline T sum(int64_t n, Value value) {
     using Vectors = At<T>;

@@ -1,5 +1,5 @@
-// The heads of multi-head latent attention: packed from the results of three products, and the adjoint. As in
-// rotary.h, the sines and cosines of a row are computed once, in f64.
+// The heads of multi-head latent attention (ops/rotary.h: LatentHeads): packing the results of three products, and the
+// adjoint. As in rotary.h, the sines and cosines of a row are computed once, in f64.
 #pragma once
 
 #include "ops/kernels.h"
@@ -9,7 +9,7 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// The rotation of the turned numbers of one row; its pairs are neighbours.
+// The rotation of the turned parts of one row; elements 2i and 2i + 1 are pair i.
 template <class Wide>
 struct Turn {
   Wide sine[kRotaryPairs];

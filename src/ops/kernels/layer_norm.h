@@ -1,4 +1,4 @@
-// Layer norm: row functors over a group, and the column sums of its parameters' gradients.
+// Layer norm, its backward pass, and the gradients of its parameters as sums over rows.
 #pragma once
 
 #include "ops/kernels.h"

@@ -1,5 +1,5 @@
-// Scalar mathematics that compilers can vectorise: exp for f32, and names common to f32 and f64. A GPU uses
-// its own library's functions, which are accurate to two units in the last place.
+// Scalar functions that compilers can vectorise: exp for f32, and names common to f32 and f64. On a GPU they call its
+// library, which is accurate to two units in the last place.
 #pragma once
 
 #include <cstdint>
@@ -103,7 +103,7 @@ inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
 #endif
 }
 
-// tanh(x) within a few times the rounding of 1: with t = exp(-2|x|), (1 - t) / (1 + t) and the sign of x.
+// tanh(x), with an absolute error of a few roundings of 1: with t = exp(-2|x|), (1 - t) / (1 + t) and the sign of x.
 template <class T>
 [[gnu::always_inline]] HD inline T tanh_of(T x) {
   const T t = exp_of(x < 0 ? x + x : -(x + x));

@@ -1,7 +1,6 @@
-// Number: how a kernel reads and writes one number of any floating-point type. `value` converts to the type
-// of computation (f32 for the 16-bit types, otherwise the type itself), `put` rounds a result to nearest,
-// ties to even. On the CPU both are branch-free arithmetic, so that a loop over them vectorises for every
-// instruction set; a GPU has instructions for them.
+// Conversion of one floating-point number between storage and computation. `value` converts to the type of computation
+// (f32 for the 16-bit types, otherwise the type itself); `put` rounds a result to nearest, ties to even. On the CPU
+// both are branch-free arithmetic, so that loops vectorise for every instruction set; a GPU has instructions for them.
 #pragma once
 
 #include "core/float16.h"
@@ -43,7 +42,8 @@ template <class Wide, class Word>
 [[gnu::always_inline]] HD inline void put(float& to, float x) { to = x; }
 [[gnu::always_inline]] HD inline void put(double& to, double x) { to = x; }
 
-// Adding just under half of the last kept bit, plus that bit, carries exactly when rounding goes up.
+// Rounds by integer addition: 0x7fff, just under half of the last kept bit's unit, plus the last kept bit carries into
+// the kept bits exactly when rounding is up.
 [[gnu::always_inline]] HD inline void put(Bfloat16& to, float x) {
 #if defined(__CUDA_ARCH__)
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
@@ -55,8 +55,8 @@ template <class Wide, class Word>
 #endif
 }
 
-// The same for normal results, after correcting the exponent's bias. For subnormal results, the f32 addition
-// of 0.5 rounds to their unit, 2^-24, and leaves the number of units in the low bits.
+// Normal results are rounded as for Bfloat16, after correcting the exponent's bias. For subnormal results, the f32
+// addition of 0.5 rounds to their unit, 2^-24, and leaves the number of units in the low bits.
 [[gnu::always_inline]] HD inline void put(Float16& to, float x) {
 #if defined(__CUDA_ARCH__)
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x));
@@ -73,7 +73,7 @@ template <class Wide, class Word>
 #endif
 }
 
-// Whether numbers of this type are computed with in their storage type.
+// Whether the type of computation is the storage type T itself.
 template <class T>
 inline constexpr bool kIsWide = true;
 template <>

@@ -1,4 +1,4 @@
-// Update rules, each one pass over the memory of some elements, and sums of squares by chunk.
+// Update rules, each one pass over the elements, and sums of squares by chunk.
 #pragma once
 
 #include "ops/kernels.h"
@@ -36,7 +36,7 @@ struct SquareSum {
   }
 };
 
-// The sum of squares of at most kChunk numbers; missing numbers count as zeros.
+// The sum of squares of x[0, n), padded with zeros to whole steps.
 template <class T>
 [[gnu::always_inline]] inline double square_sum(const T* x, int64_t n) {
   constexpr int64_t kStep = 2 * SquareSum::kWidth;

@@ -1,5 +1,5 @@
-// Small matrix products, one tile of registers at a time: the products inside attention. They are too small
-// for calls of a library, and with a causal mask every tile can stop at the diagonal.
+// Small matrix products, one tile of registers at a time, for attention: too small for calls of a library, and under a
+// causal mask every tile can stop at the diagonal.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Left {
   int64_t k_stride;
 };
 
-// c[Rows, Vectors * lanes] = alpha * left * right, or += that. right is [depth, at least that wide].
+// c[Rows, Vectors * lanes] = alpha * left * right, added to c if `add`. right is [depth, at least Vectors * lanes].
 template <int Rows, int Vectors, class T>
 [[gnu::always_inline]] inline void tile(T* c, int64_t c_stride, Left<T> left, const T* right,
                                         int64_t right_stride, int64_t depth, T alpha, bool add) {
@@ -51,7 +51,7 @@ template <int Rows, int Vectors, class T>
     }
 }
 
-// The same for any number of rows up to kTileRows and a fixed number of vectors.
+// `tile` for `rows` rows, at most kTileRows.
 template <int Vectors, class T>
 inline void tile_rows(T* c, int64_t c_stride, Left<T> left, const T* right, int64_t right_stride,
                       int64_t rows, int64_t depth, T alpha, bool add) {
@@ -64,7 +64,7 @@ inline void tile_rows(T* c, int64_t c_stride, Left<T> left, const T* right, int6
   }
 }
 
-// c[rows, columns] = alpha * left * right, or += that; rows <= kTileRows, any number of columns.
+// c[rows, columns] = alpha * left * right, added to c if `add`; rows <= kTileRows, any number of columns.
 template <class T>
 inline void product(T* c, int64_t c_stride, Left<T> left, const T* right, int64_t right_stride, int64_t rows,
                     int64_t columns, int64_t depth, T alpha, bool add) {

@@ -1,4 +1,4 @@
-// Root-mean-square norm: row functors over a group, and the column sum of its gain's gradient.
+// Root-mean-square norm, its backward pass, and the gradient of its gain as a sum over rows.
 #pragma once
 
 #include "ops/kernels.h"

@@ -1,4 +1,4 @@
-// The router of a mixture of experts, one token at a time (ops/experts.h): the same code on every back end.
+// The router of a mixture of experts (ops/experts.h), one token at a time. All back ends use this code.
 #pragma once
 
 #include "ops/kernels.h"
@@ -9,10 +9,9 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// Calls visit(slot, index) for the `wanted` largest of `count` numbers, the largest first; of equal numbers,
-// the first comes first; only indices that are `allowed` take part. A number has been visited if it is greater
-// than the last one, or equal and before it, so no marks are kept. If NaNs leave too few numbers, arbitrary
-// indices fill the missing slots.
+// Calls visit(slot, index) for the `wanted` largest of key(i), 0 <= i < count, among the indices for which allowed(i)
+// holds: the largest first, ties by index. No visited flags are needed: an index was visited if its key is greater than
+// the last one, or equal with a lower index. If NaNs leave too few keys, arbitrary indices fill the remaining slots.
 template <class T, class Key, class Allowed, class Visit>
 HD inline void visit_largest_of(int64_t count, int64_t wanted, Key key, Allowed allowed, Visit visit) {
   T last = 0;
@@ -42,7 +41,7 @@ HD inline void visit_largest(int64_t count, int64_t wanted, Key key, Visit visit
       count, wanted, key, [](int64_t) { return true; }, visit);
 }
 
-// log of the sum of exp(z) = most + log(sum)
+// A softmax: log of the sum of exp(z) = most + log(sum), with `most` the largest z.
 template <class T>
 struct Spread {
   T most, sum;
@@ -85,7 +84,7 @@ HD inline void gates_of(T* gates, const int32_t* chosen, const T* z, int64_t exp
   for (int64_t s = 0; s < router.choices; ++s) gates[s] = scale * spread.share(z[chosen[s]]);
 }
 
-// Calls visit(slot, expert) for the experts with the best scores in the best groups of them (Router::groups).
+// Calls visit(slot, expert) for the experts with the best scores key(expert) in the best groups (Router::groups).
 template <class T, class Key, class Visit>
 HD inline void visit_best_in_groups(int64_t experts, const Router& router, Key key, Visit visit) {
   const int64_t each = experts / router.groups;
@@ -139,7 +138,7 @@ HD inline void route_token(T* gates, int32_t* chosen, const T* z, const T* bias,
   gates_of(gates, chosen, z, experts, router);
 }
 
-// Scores that sum to 1, to be weighed with the counts of choices.
+// A token's scores, which sum to 1, for the balancing loss (OpTable::router_losses).
 template <class T>
 struct Scores {
   const T* z;
@@ -158,7 +157,7 @@ struct Scores {
   HD inline T operator()(int64_t i) const {
     return sigmoid ? sigmoid_of(z[i]) / divisor : spread.share(z[i]);
   }
-  // The sum of the scores times the counts.
+  // The sum over experts of score times count.
   HD inline T counted(const int32_t* counts, int64_t experts) const {
     T sum = 0;
     for (int64_t i = 0; i < experts; ++i) sum += static_cast<T>(counts[i]) * (*this)(i);
@@ -181,7 +180,7 @@ HD inline void token_losses(T& balance, T& z_loss, const T* z, const int32_t* co
   z_loss = log_sum * log_sum;
 }
 
-// The gradient of one token's logits. `in` has all tokens; `t` is the token.
+// The gradient of the logits of token `t`. `in` has all tokens.
 template <class T>
 HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t) {
   using Wide = Accumulate<T>;
@@ -205,7 +204,7 @@ HD inline void token_gradient(T* dlogits, const RouterGradient<T>& in, int64_t t
   for (int64_t i = 0; i < in.experts; ++i) {
     const Wide p = scores.spread.share(z[i]);
     Wide d = z_slope * p;
-    Wide slope = p;  // of the balanced scores
+    Wide slope = p;  // derivative factor of the score
     if (scores.sigmoid) {
       const Wide s = sigmoid_of(z[i]);
       slope = s * (1 - s) / scores.divisor;

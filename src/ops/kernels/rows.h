@@ -1,4 +1,4 @@
-// Rows by id, cross entropy over a part of the vocabulary, and sums to one number.
+// Table rows by id, cross entropy over a part of the vocabulary, and sums to a scalar.
 #pragma once
 
 #include "ops/kernels.h"

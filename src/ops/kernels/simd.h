@@ -1,5 +1,4 @@
-// Simd: vectors of T as wide as the target instruction set of this compilation, by the compilers' vector
-// extension.
+// Simd: vectors of T, as wide as the registers of the instruction set being compiled for (GCC's vector extension).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ struct Simd {
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(T));
 };
 
-// One number from all lanes of a vector: halves are combined until two lanes are left.
+// Reduces the lanes of a vector to one value, by combining halves.
 template <class T, class Vector, class Combine>
 [[gnu::always_inline]] inline T fold(const Vector& v, Combine combine) {
   constexpr int kLanes = sizeof(Vector) / sizeof(T);

@@ -1,4 +1,4 @@
-// Storage: reading whole vectors of numbers of any floating-point type; single numbers are in number.h.
+// Reads whole vectors of any floating-point storage type; number.h reads single elements.
 #pragma once
 
 #include "ops/kernels/number.h"
@@ -7,7 +7,7 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// A vector of T from numbers stored as T or in 16 bits.
+// Loads a vector of T from elements stored as T or in 16 bits.
 template <class T>
 [[gnu::always_inline]] inline typename Simd<T>::Vector load_vector(const T* from) {
   typename Simd<T>::Vector result;
@@ -40,7 +40,7 @@ struct At {
   }
 };
 
-// Reads one number at position i: for the rest of an array that does not fill a vector.
+// Reads one element at position i, where fewer than a whole vector are left.
 template <class T>
 struct AtOne {
   int64_t i;

@@ -1,4 +1,4 @@
-// make_table: the kernels as compiled by the including file.
+// make_table: the table of kernels for the instruction set that the including file is compiled for.
 #pragma once
 
 #include "ops/kernels.h"

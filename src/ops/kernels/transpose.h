@@ -8,7 +8,7 @@
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
-// a0 b0 a1 b1 ..., of the lower halves of both vectors or of the upper ones.
+// a0 b0 a1 b1 ..., from the lower or the upper halves of a and b.
 template <bool Upper, class T, class Vector>
 [[gnu::always_inline]] inline Vector interleave(const Vector& a, const Vector& b) {
   constexpr int kLanes = sizeof(Vector) / sizeof(T);
@@ -25,8 +25,8 @@ template <bool Upper, class T, class Vector>
   }
 }
 
-// Transposes a square of as many vectors as a vector has lanes: row i and row i + n / 2 are interleaved, which moves
-// each bit of a number's row one place up and the highest one into its column; log2 n times.
+// Transposes an n x n square of n lanes, in log2 n steps. A step interleaves rows i and i + n / 2: in the binary index
+// (row, column) of an element it shifts the row's bits up by one and moves the row's highest bit into the column.
 template <class T>
 [[gnu::always_inline]] inline void transpose_in_registers(typename Simd<T>::Vector (&rows)[Simd<T>::kLanes]) {
   constexpr int kLanes = Simd<T>::kLanes;
@@ -43,7 +43,7 @@ template <class T>
   }
 }
 
-// The square of out that begins at `out`, from a square of x whose rows from `rows` on are zeros.
+// Writes the transpose of a square of x to a square at `out`. Rows of x from `rows` on are read as zeros.
 template <class T>
 [[gnu::always_inline]] inline void transpose_square(T* out, int64_t out_stride, const T* x, int64_t x_stride,
                                                     int64_t rows = Simd<T>::kLanes) {

@@ -1,6 +1,6 @@
-// Plain softmax attention, to check the library against and for f64 and f32: one warp per query, or key,
-// whose lanes process 32 keys, or queries, at a time for scores, and columns for sums. Never stores the
-// scores of a whole row.
+// Plain softmax attention, for calls that cuDNN does not support, and the reference in tests. One warp per query (in
+// the gradient of keys: per key) processes 32 keys (queries) at a time: a lane computes the score of one of them, and
+// sums some columns over all of them. The scores of a whole row are never stored.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/kernels/formulas.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kColumns = static_cast<int>(kPlainAttentionWidth) / kWarp;  // per lane
+constexpr int kColumns = static_cast<int>(kPlainAttentionWidth) / kWarp;  // columns per lane
 
 // The offsets of rows: a query head's in qkv and in out, a key head's in the matrix of keys and values.
 struct Places {
@@ -92,7 +92,7 @@ __device__ inline void share(Accumulate<T>* to, const T* from, int64_t width) {
   for (int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) to[c] = value(from[c]);
 }
 
-// The work item of a warp, from its number over all blocks: one of `each` queries (or keys) of a head, and
+// The work item of a warp, from its index over all blocks: one of `each` queries (or keys) of a head, and
 // the sample and head, one of `heads` from `first_head` on.
 struct Item {
   int64_t at, head, sample;
@@ -103,7 +103,7 @@ __device__ inline Item item_of(int64_t each, int64_t first_head, int64_t heads, 
   return {n % each, first_head + n / each % heads, n / each / heads, n < each * heads * batch};
 }
 
-// A query of a head whose keys are given.
+// The query of a warp, in a head that this call computes.
 __device__ inline Item query_of(const PlainAttention& attention) {
   const int64_t shared_by = attention.heads / attention.kv_heads;
   return item_of(attention.queries.rows, attention.first_given * shared_by, attention.given * shared_by,

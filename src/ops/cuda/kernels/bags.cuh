@@ -1,20 +1,20 @@
-// Device code that lookups in embedding tables and updates of touched rows share: sums of the rows in a list.
-// A row is processed by as many lanes as it has packs, at most a warp; wider rows are processed in strips.
+// Sums of listed rows, for lookups in embedding tables and updates of touched rows. A row is processed by as many lanes
+// as it has packs, at most a warp; wider rows are processed in strips.
 #pragma once
 
 #include "ops/cuda/kernels/group.cuh"
 
 namespace trifold::cuda {
 
-constexpr int kAhead = 4;  // rows that a lane loads at once
+constexpr int kAhead = 4;  // rows that a lane loads before it adds the first
 
-// The rows to sum: those of `from` named by lookups, times their weights.
+// The terms of a sum: row index[i] of `from`, times weights[i], for lookup i.
 template <class W>
 struct LookedUp {
   const W* from;
   int64_t stride;
   const int32_t* index;
-  const float* weights;  // or null
+  const float* weights;  // null: 1
   __device__ inline int32_t row(int64_t i) const { return index[i]; }
   __device__ inline W weight(int64_t i) const {
     return weights != nullptr ? static_cast<W>(weights[i]) : W(1);
@@ -22,9 +22,9 @@ struct LookedUp {
   __device__ inline const W* at(int32_t row) const { return from + row * stride; }
 };
 
-// The sum of rows first, first + step, ... before last, each times its weight, for one pack of columns. The
-// indices of `Ahead` rows are loaded at once, then the rows, and then the rows are added. Whole: rows consist
-// of whole, aligned packs.
+// sum = the sum of lookups first, first + step, ... below last, for one pack of columns, of which `count` exist. The
+// indices of `Ahead` rows are loaded together, then the rows, then they are added. Whole: rows consist of whole,
+// aligned packs.
 template <bool Whole, int Ahead, class W, class Rows>
 __device__ inline void sum_rows(W (&sum)[kPerPack<W>], const Rows& rows, int64_t first, int64_t last,
                                 int64_t step, int64_t column, int count) {

@@ -1,4 +1,4 @@
-// Choices of a mixture of experts: one warp finds, counts and drops those of an expert.
+// Choices of a mixture of experts: one warp finds, counts and drops the choices of an expert.
 #include <cmath>
 
 #include "ops/cuda/kernels/group.cuh"
@@ -10,7 +10,7 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kPlaceWarps = 16;  // that divide the choices among them to place those of an expert
+constexpr int kPlaceWarps = 16;  // warps that divide the choices when rows are assigned to them
 
 __device__ inline unsigned lane() { return threadIdx.x % kWarp; }
 
@@ -24,7 +24,7 @@ __device__ inline int32_t count_lane(const int32_t* chosen, int64_t choices, Wan
   return count;
 }
 
-// The place of a lane among those that take one, counted from `next`, which then counts these too.
+// Numbers the lanes with `takes` from `next` on: returns this lane's number, and advances `next` past all of them.
 __device__ inline int32_t take_place(bool takes, int32_t& next) {
   const unsigned same = __match_any_sync(kAllLanes, takes ? 1 : 0);
   const unsigned all = takes ? same : ~same;
@@ -33,7 +33,8 @@ __device__ inline int32_t take_place(bool takes, int32_t& next) {
   return place;
 }
 
-// Calls body(choice, place) in the lanes that have choices of the expert, in order; place counts them from 0.
+// Calls body(choice, place) for the choices of the expert, in order; place counts from 0. Each lane calls it for its
+// own.
 template <class Body>
 __device__ inline void for_each_own(const int32_t* chosen, int64_t choices, int32_t expert, Body body) {
   int32_t next = 0;
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kWarp)
   to = Adds ? to + static_cast<Count>(count) : static_cast<Count>(count);
 }
 
-// A larger number for a gate that is kept first: one that is no number counts as infinite, -0 as 0.
+// A key that orders gates by their priority to be kept: the larger, the earlier. NaN counts as infinity, -0 as 0.
 __device__ inline uint64_t key_of(double gate) {
   const double ordered = gate == gate ? gate + 0.0 : HUGE_VAL;
   const auto bits = static_cast<uint64_t>(__double_as_longlong(ordered));
@@ -81,8 +82,8 @@ __device__ inline uint64_t find_key(const uint64_t* keys, int32_t count, int32_t
   return found;
 }
 
-// One warp for each expert (x) of each sequence (y). It lists the keys of its own choices in the part of `keys` and
-// `list` [T k] that choices sorted by expert would have, and drops all but the largest, and of equal ones the first.
+// One warp for each expert (x) of each sequence (y). It lists its choices and their keys in `list` and `keys` [T k], at
+// the rows that choices sorted by expert have, and drops all but the largest; of equal keys it keeps the first.
 template <class W>
 __global__ void __launch_bounds__(kWarp)
     drop_kernel(int32_t* taken, uint64_t* keys, int32_t* list, const int32_t* chosen, const W* gates,
@@ -129,7 +130,8 @@ __global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t 
   for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
 }
 
-// The block of an expert scans all choices, each warp a part of them, and assigns the next rows to its own, in order.
+// The block of an expert scans all choices, each warp a part of them, and assigns rows to the choices of the expert, in
+// order.
 __global__ void __launch_bounds__(kPlaceWarps* kWarp)
     place_choices(int32_t* row, int32_t* token, const int32_t* first, const int32_t* chosen, int64_t choices,
                   int64_t each) {
@@ -153,7 +155,8 @@ __global__ void __launch_bounds__(kPlaceWarps* kWarp)
   });
 }
 
-// One block for each expert here (x) of each rank (y): it adds up the rows before its own, and writes these.
+// One block for each expert on this rank (x) and each sending rank (y): it counts the rows before its own, and writes
+// the expert to its rows.
 __global__ void __launch_bounds__(kThreads)
     experts_of_ranks_kernel(int32_t* expert, const int32_t* first, int64_t each, int64_t begin, int64_t here,
                             int64_t skip, int64_t rows) {

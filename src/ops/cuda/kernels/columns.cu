@@ -1,5 +1,5 @@
 // Sums over the rows of a matrix in two stages of fixed extent: blocks sum a part of the rows for a strip of
-// columns, and then the parts' sums are added in f64. The number of parts depends on the shape alone.
+// columns, and then the parts' sums are added in f64. The number of parts depends on the shape only.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -8,11 +8,11 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kBlocks = 1024;  // the target: enough for a GPU, few enough that adding their sums is cheap
-constexpr int64_t kPartRows = 32;  // at least, even if that makes few blocks
-constexpr int kLoads = 4;          // in flight per thread
+constexpr int64_t kBlocks = 1024;  // target: enough for a GPU, few enough that adding their sums is cheap
+constexpr int64_t kPartRows = 32;  // minimum rows of a part, even if that makes few blocks
+constexpr int kLoads = 4;          // loads in flight per thread
 constexpr int kDown = 32;       // parts that a block of column_totals adds in parallel: there are few blocks
-constexpr int kTotalLoads = 8;  // in flight per thread of it: of 256 parts all at once
+constexpr int kTotalLoads = 8;  // loads in flight per thread of column_totals: all of 256 parts
 
 // The division of a matrix: blocks of `lanes` packs of columns times `down` rows, each for a strip of columns
 // and part_rows rows.
@@ -42,7 +42,7 @@ struct PackPlace {
   __device__ inline int64_t offset() const { return row * columns + column; }
 };
 
-// The terms of a sum: a pack of a row is loaded, and later its numbers are added to a and b.
+// The terms of a sum: load() reads a pack of a row, and add() later adds its elements to a and b.
 template <class T>
 struct NormTerms {
   static constexpr int kSums = 2;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kPer; ++i) of_thread[s][thread * kPer + i] = sum[s][i];
   __syncthreads();
-  // From here on a thread sums whole columns, so that adjacent threads write adjacent numbers.
+  // From here on a thread sums whole columns, so that adjacent threads write adjacent elements.
   const int width = lanes * kPer;
   const int64_t strip = static_cast<int64_t>(blockIdx.x) * width;
   for (int s = 0; s < kSums; ++s)
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// total[k][c] = the parts' sums, or += them; the second row of blocks computes the second total.
+// total[k][c] = the sum over parts of sums[part][k][c], added to total if `accumulate`; block row k computes total k.
 template <class Wide>
 __global__ void __launch_bounds__(kWarp* kDown)
     column_totals(Wide* first, Wide* second, const Wide* sums, int64_t columns, int count, int kinds,

@@ -80,8 +80,8 @@ struct Strips {
   int64_t columns, first, step;
 };
 
-// What a warp does at position `first` of the sorted list: it sums the rows of the id that begins there, if they
-// are few. All that it must know of the list is in flight at once, a key in each lane.
+// The work of a warp at position `first` of the sorted list: it sums the rows of the id that begins there, if they
+// are few. All keys that it needs are in flight at once, one in each lane.
 template <bool Whole, class T>
 __device__ inline void add_few(Accumulate<T>* dtable, const T* dy, const Sorted& sorted, int64_t first,
                                const Strips& strips) {
@@ -119,7 +119,7 @@ __device__ inline void add_few(Accumulate<T>* dtable, const T* dy, const Sorted&
 
 constexpr int kWarps = kThreads / kWarp;
 
-// The first position behind those of the id at `low`.
+// The first position after `low` with another id.
 __device__ inline int64_t end_of_id(const Sorted& sorted, int64_t low) {
   const int64_t id = id_of(sorted.keys[low]);
   int64_t end = sorted.rows;
@@ -133,9 +133,9 @@ __device__ inline int64_t end_of_id(const Sorted& sorted, int64_t low) {
   return end;
 }
 
-// What a block does for kWarps times kFew positions and one strip of columns: it sums the rows of each id that
-// begins there and has many, of which there is at most one in kFew positions. Its warps take every eighth row, and
-// then their sums are added in order.
+// The work of a block for kWarps * kFew positions and one strip of columns: it sums the rows of each id with many rows
+// that begins there; at most one begins in kFew positions. Each warp takes every eighth row, and then the warps' sums
+// are added in order.
 template <bool Whole, class T>
 __device__ inline void add_many(Accumulate<T>* dtable, const T* dy, const Sorted& sorted, int64_t group,
                                 const Strips& strips) {
@@ -179,9 +179,9 @@ __device__ inline void add_many(Accumulate<T>* dtable, const T* dy, const Sorted
   }
 }
 
-// The division of the work: the first blocks process ids with many rows, because these take longest, for each of
-// `groups` positions and each strip of columns; then come those with few, `blocks` for all positions, of whose
-// strips a warp takes every warp_strips-th.
+// The division of work among blocks. The first groups * strips blocks process ids with many rows, which take longest:
+// one for each group of positions and each strip of columns. The other blocks process ids with few rows: `blocks` for
+// all positions, times warp_strips, where a warp takes every warp_strips-th strip.
 struct Division {
   unsigned groups, strips, blocks, warp_strips;
 };

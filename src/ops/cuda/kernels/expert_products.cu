@@ -1,8 +1,8 @@
-// Products of the rows of experts with the experts' matrices on tensor cores (grouped_tiles.cuh), by one of two ways.
+// Products of the rows of experts with the experts' matrices on tensor cores (grouped_tiles.cuh), in one of two ways.
 //
-// Warps: each of a block's eight holds 64 x 64 results in registers and loads fragments of the operands into registers
-// (sm_80 and newer). Warpgroups: each of two holds 64 x 256 results, and the tensor cores read both operands from shared
-// memory (sm_90a). Both have the same slabs there.
+// Warps (sm_80 and newer): each of a block's eight warps holds 64 x 64 results in registers and loads fragments of the
+// operands into registers. Warpgroups (sm_90a): each of two warpgroups holds 64 x 256 results, and the tensor cores
+// read both operands from shared memory. Both have the same slabs in shared memory.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
@@ -17,13 +17,15 @@ namespace trifold::cuda {
 
 namespace {
 
-// As many as fit into the shared memory of compute capability 8.6, 8.9 and 12.0; of an A100; of an H100.
+// The largest numbers of stages that fit the shared memory of compute capability 8.6, 8.9 and 12.0; of an A100; and of
+// an H100.
 constexpr int kFewWarpStages = 2;
 constexpr int kWarpStages = 3;
 constexpr int kWarpgroupStages = 4;
 
-// A lane's place in a slab, for load_matrices of 16 x 16 numbers. Those of 8 x 8 come in the order upper left, lower
-// left, upper right, lower right as they lie in memory if `down`, else upper left, upper right, lower left, lower right.
+// The offset in a slab that a lane passes to load_matrices for 16 x 16 elements. The order of the four 8 x 8 matrices,
+// as they lie in memory, is upper left, lower left, upper right, lower right if `down`, else upper left, upper right,
+// lower left, lower right.
 __device__ inline int place_in_slab(bool down) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int row = down ? lane % 16 : lane % 8 + lane / 16 * 8;
@@ -31,8 +33,9 @@ __device__ inline int place_in_slab(bool down) {
   return row * kRowBytes + (chunk ^ row % 8) * 16;
 }
 
-// The fragments of a slab for one step of 16 of the summed index: four times 16 of the other index. `place` is the
-// lane's in the slab; since its address is a multiple of 128 without it, chunks are counted on by exclusive or.
+// Loads the fragments of a slab for step `step`, which is 16 of the summed index: four fragments of 16 of the other
+// index. `place` is the slab's address plus place_in_slab. The slab's address is a multiple of 128, so exclusive or
+// adds chunks.
 template <bool Along>
 __device__ inline void load_fragments(uint32_t (&to)[4][4], SharedAddress place, int step) {
 #pragma unroll
@@ -51,7 +54,8 @@ __device__ inline uint32_t rounded(float low, float high) {
   return static_cast<uint32_t>(pair[0].bits) | static_cast<uint32_t>(pair[1].bits) << 16;
 }
 
-// Of four registers of each lane of a quad, lane t receives register t of every lane, in their order.
+// Transposes four registers of the four lanes of a quad: lane t receives register t of every lane, in the order of
+// lanes.
 __device__ inline void exchange_in_quad(uint32_t (&x)[4]) {
 #pragma unroll
   for (int bit = 1; bit < 4; bit *= 2) {
@@ -72,11 +76,11 @@ struct alignas(8) Pair {
   float low, high;
 };
 
-// A thread's [i][j] are of 16 rows and 8 columns, as `multiply` distributes them, from column 8 j on; i counts 16 rows down
-// if Down, else 64 columns to the right.
+// A thread's part [i][j] of 16 x 8 results, as `multiply` distributes them, at column 8 j; i counts steps of 16 rows
+// down if Down, else steps of 64 columns to the right.
 using Sums = WarpgroupSums;
 
-// y has rows of `columns` numbers, of which those before `end` are written.
+// y has rows of `columns` elements; rows below `end` are written.
 template <bool Down, class T>
 __device__ inline void store(T* y, const Sums& sums, int row, int end, int column, int columns,
                              bool /*add*/) {
@@ -93,7 +97,7 @@ __device__ inline void store(T* y, const Sums& sums, int row, int end, int colum
           const float(&pair)[4] = sums[i][four * 4 + j];
           words[j] = rounded<T>(pair[half * 2], pair[half * 2 + 1]);
         }
-        exchange_in_quad(words);  // eight neighbouring numbers
+        exchange_in_quad(words);  // a lane now has eight consecutive elements
         const int r = row + (Down ? i * 16 : 0) + half * 8 + lane / 4;
         const int c = column + (Down ? 0 : i * 64) + (four * 4 + lane % 4) * 8;
         if (r < end && c < columns)
@@ -142,8 +146,8 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
   const int down = warp / kWarpsAcross, across = warp % kWarpsAcross;
   const SharedAddress left = down * kSlabBytes + place_in_slab(kLeftAlong);
   const SharedAddress right = (kWarpsDown + across) * kSlabBytes + place_in_slab(!RightAlong);
-  SharedAddress now = shared;                                // the buffer of the piece that is multiplied
-  SharedAddress free = shared + (Stages - 1) * kStageBytes;  // whose piece has been used
+  SharedAddress now = shared;                                // stage of the piece that is multiplied
+  SharedAddress free = shared + (Stages - 1) * kStageBytes;  // stage whose piece has been used
   uint32_t a[2][4][4], b[2][4][4];
   await_copies<Stages - 2>();
   __syncthreads();
@@ -183,10 +187,11 @@ template <class T, class Out, bool OverRows, bool RightAlong>
 __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<T, Out> of) {
 #if defined(TRIFOLD_HAS_WARPGROUPS)
   static_assert(kThreads == kWarpsDown * 4 * kWarp);
-  // Where the next 16 of the summed index begin.
+  // Bytes from one step of 16 of the summed index to the next.
   constexpr int kLeftStep = OverRows ? 16 * kRowBytes : 32;
   constexpr int kRightStep = RightAlong ? 32 : 16 * kRowBytes;
-  // A buffer is filled again when the products that read it have ended in both groups: those before the last barrier but one.
+  // A stage is refilled once the products that read it, begun before the last barrier but one, have ended in both
+  // warpgroups.
   constexpr int kAhead = kWarpgroupStages - 2;
   const SharedAddress shared = dynamic_shared();
   const SharedAddress shared_end = shared + kWarpgroupStages * kStageBytes;
@@ -196,8 +201,8 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
 
   const int group = static_cast<int>(threadIdx.x) / (4 * kWarp);
   const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
-  SharedAddress now = shared;                          // the buffer of the piece that is multiplied
-  SharedAddress next = shared + kAhead * kStageBytes;  // of the piece that is loaded
+  SharedAddress now = shared;                          // stage of the piece that is multiplied
+  SharedAddress next = shared + kAhead * kStageBytes;  // stage of the piece that is loaded
   for (Tiles<OverRows> tiles(of.sizes, of.first); !tiles.done(); tiles.next()) {
     Sums sums = {};
     hold(sums);
@@ -226,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
   }
 #else
   static_cast<void>(of);
-  __trap();  // instead of results that nobody computed
+  __trap();  // rather than leave results uncomputed
 #endif
 }
 

@@ -1,5 +1,5 @@
-// A mixture of experts: one thread routes a token. Products of f32 and f64, and of odd sizes, use tiles in shared memory,
-// each with rows of one expert; those in 16 bits use tensor cores (expert_products.cu).
+// A mixture of experts: one thread routes a token. Products of f32 and f64, and of odd sizes, use tiles in shared
+// memory, each with rows of one expert; those in 16 bits use tensor cores (expert_products.cu).
 #include <algorithm>
 #include <optional>
 
@@ -270,7 +270,8 @@ template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
   if constexpr (!cpu::kIsWide<T>)
-    // Warps are faster than warpgroups on an H100 by 4 to 13 %: both factors are read across, and sums in f32 are written.
+    // Warps are faster than warpgroups on an H100 by 4 to 13 %: both factors are read across, and sums in f32 are
+    // written.
     if (const auto unit = best_product_unit();
         unit && grouped_product_weight<T>(stream, std::min(*unit, ProductUnit::Warp), dw, dy, x, first,
                                           experts, m, n, accumulate))

@@ -1,11 +1,11 @@
-// The angles of rotary position embedding as an argument of a launch: the table is in host memory, and small.
+// The frequencies of rotary position embedding, copied from host memory into a launch's arguments.
 #pragma once
 
 #include <cstdint>
 
 namespace trifold::cuda {
 
-constexpr int64_t kUsualPairs = 64;  // enough for heads of 128 numbers
+constexpr int64_t kUsualPairs = 64;  // enough for head_dim 128
 
 template <int64_t Most>
 struct Frequencies {

@@ -1,6 +1,6 @@
-// Sums and maxima over the threads of a block that process one row. A row's threads are the x extent of the
-// block, a multiple of 32; y counts the rows that a block processes at a time. All threads of the block must
-// take part, including those without a row. Every order depends only on the extents.
+// Reductions (sums, maxima) over the threads that process one row. A row's threads are the x extent of the block, a
+// multiple of 32; the y extent is the number of rows that a block processes at a time. All threads of the block must
+// call these functions, including threads without a row. The order of a reduction depends only on the extents.
 #pragma once
 
 #include "ops/cuda/kernels/pack.cuh"
@@ -23,7 +23,7 @@ struct Most {
   }
 };
 
-// The combination over groups of `lanes` (a power of two, at most 32) neighbouring lanes, for each of them.
+// Reduces over each group of `lanes` adjacent lanes (a power of two, at most 32); every lane gets the result.
 template <class T, class Combine>
 __device__ inline T combine_lanes(T x, Combine combine, int lanes = kWarp) {
   for (int distance = lanes / 2; distance > 0; distance /= 2)
@@ -31,7 +31,7 @@ __device__ inline T combine_lanes(T x, Combine combine, int lanes = kWarp) {
   return x;
 }
 
-// The same over a row's threads, for Count numbers at once.
+// Reduces each of Count values over a row's threads; every thread gets the results.
 template <int Count, class T, class Combine>
 __device__ inline void combine_row(T (&x)[Count], Combine combine) {
 #pragma unroll
@@ -51,10 +51,10 @@ __device__ inline void combine_row(T (&x)[Count], Combine combine) {
   __syncthreads();
 }
 
-// The most threads per row, which leaves 128 registers for each.
+// The maximum number of threads per row, which leaves 128 registers for each.
 constexpr int kMostRowThreads = 512;
 
-// The assignment of threads to rows: enough per row that each has at most `held` packs.
+// The grid and blocks for `rows` rows: enough threads per row that each has at most `held` packs, if possible.
 struct RowBlocks {
   dim3 grid, block;
 };

@@ -1,14 +1,17 @@
-// Products of the rows of experts with the experts' matrices, for numbers of 16 bits: which results a block computes, and
-// how their operands come to shared memory.
+// Grouped matrix products in 16-bit types (rows of experts with the experts' matrices): the assignment of results to
+// blocks, and the copies of operands to shared memory.
 //
-// The tiles of 128 x 256 results of all experts are counted through; block b computes b, b + gridDim.x, and so on. Of both
-// operands, pieces of 64 of the summed index pass through several buffers in shared memory, called stages; the copies run
-// ahead of the products without a break from tile to tile. A result is the sum over the index in ascending order, 16 at a
-// time, whatever else is computed: no bit depends on other rows or on the number of blocks.
+//   tile   128 x 256 results. The tiles of all experts are numbered consecutively; block b computes tiles b,
+//          b + gridDim.x, ...
+//   piece  64 consecutive values of the summed index of one operand. A tile is computed piece by piece.
+//   stage  a buffer in shared memory for a piece of both operands. There are several, so that copies run ahead of the
+//          products, also from tile to tile.
+//   slab   64 x 64 elements of a piece in shared memory. Its rows are rows of the matrix in global memory, 128 bytes
+//          each. The eight 16-byte chunks of a row are permuted: chunk c of row r is at chunk c ^ (r % 8), so that
+//          eight rows lie in different banks.
 //
-// In shared memory an operand's piece is in slabs of 64 x 64 numbers. A slab's rows are rows of the matrix in global
-// memory, 128 bytes each, whose eight chunks of 16 bytes are permuted: chunk c of row r is in place c ^ (r % 8), so that
-// eight rows lie in different banks.
+// A result is summed over the index in ascending order, 16 at a time, so its bits do not depend on other rows or on the
+// number of blocks.
 #pragma once
 
 #include "ops/cuda/kernels/tensor_core.cuh"
@@ -17,28 +20,29 @@ namespace trifold::cuda {
 
 constexpr int kThreads = 256;
 constexpr int kSlab = 64;        // rows and columns
-constexpr int kWarpsDown = 2;    // slabs of the left operand, and warps that share one of the right
-constexpr int kWarpsAcross = 4;  // the reverse
+constexpr int kWarpsDown = 2;    // slabs of the left operand = warps that share a slab of the right operand
+constexpr int kWarpsAcross = 4;  // slabs of the right operand = warps that share a slab of the left operand
 constexpr int kTileRows = kWarpsDown * kSlab;
 constexpr int kTileColumns = kWarpsAcross * kSlab;
 constexpr int kRowBytes = kSlab * 2;
 constexpr int kSlabBytes = kSlab * kRowBytes;
 constexpr int kStageBytes = (kWarpsDown + kWarpsAcross) * kSlabBytes;
 constexpr int kSteps = kSlab / 16;
-// Tiles below each other that are computed before their neighbours to the right.
+// Tiles are numbered down a column of kTogether tiles, then down the next column to the right, so that consecutive
+// tiles share operands in the cache.
 constexpr int kTogether = 16;
 
-// result(i, j) = the sum over s of left(i, s) right(j, s). The summed index counts columns of an operand in memory if
-// it is Along the rows, else rows.
+// result(i, j) = the sum over s of left(i, s) right(j, s). An operand is Along if its rows in memory run along s, that
+// is, if s is the column; otherwise s is the row.
 struct Sizes {
   int experts;
-  int rows;     // of an expert's results, if the sum is over the expert's rows
-  int columns;  // of the results
-  int inner;    // summed, unless the sum is over the expert's rows
+  int rows;     // rows of an expert's gradient; only if the sum is over the expert's rows
+  int columns;  // columns of the results
+  int inner;    // extent of the sum, unless it is over the expert's rows
 };
 
-// The tiles that a block computes. If OverRows, results are the experts' gradients, [rows, columns] each, and the sum is
-// over the rows of the expert; otherwise results are the rows of the experts.
+// Iterates over the tiles that a block computes. With OverRows the results are the experts' gradients, [rows, columns]
+// each, and sums are over the rows of an expert; otherwise the results are the rows of the experts.
 template <bool OverRows>
 class Tiles {
  public:
@@ -51,7 +55,8 @@ class Tiles {
   __device__ void next() { move(static_cast<int>(gridDim.x)); }
 
   __device__ int expert() const { return expert_; }
-  // The first row and column, of all results or of the expert's matrix; and the end of rows.
+  // The tile's first row and column; end() is the end of the rows. With OverRows they are relative to the
+  // expert's gradient, otherwise to all results.
   struct Corner {
     int row, column;
   };
@@ -65,7 +70,7 @@ class Tiles {
             in_group / height * kTileColumns};
   }
   __device__ int end() const { return OverRows ? sizes_.rows : end_; }
-  // Of the summed index.
+  // The range of the summed index, and its number of pieces.
   __device__ int from() const { return OverRows ? begin_ : 0; }
   __device__ int to() const { return OverRows ? end_ : sizes_.inner; }
   __device__ int pieces() const { return (to() - from() + kSlab - 1) / kSlab; }
@@ -91,17 +96,18 @@ class Tiles {
 
   const Sizes& sizes_;
   const int32_t* first_;
-  int at_ = 0;  // among the tiles of the expert
+  int at_ = 0;  // index among the tiles of the expert
   int expert_ = 0;
   int begin_ = 0, end_ = 0;  // rows of the expert
 };
 
-// One operand on its way to shared memory, as seen by a thread, which copies chunk threadIdx.x % 8 of every 32nd row of
-// each slab. If Along, slabs lie below each other, otherwise beside each other.
+// Copies one operand to shared memory, piece by piece. A thread copies chunk threadIdx.x % 8 of every 32nd row of each
+// slab. If Along, the slabs of a piece are consecutive rows of the matrix, otherwise consecutive columns.
 template <class T, int Slabs, bool Along>
 class Source {
  public:
-  // Of a matrix with rows of `width` numbers: from this row and column on, without those from `rows` or `columns` on.
+  // Starts at (row, column) of a matrix whose rows are `width` elements apart. Elements from row `rows` or column
+  // `columns` on are read as zeros.
   __device__ void set(const T* matrix, int64_t width, int row, int rows, int column, int columns) {
     const int r = row + static_cast<int>(threadIdx.x) / 8;
     const int c = column + static_cast<int>(threadIdx.x) % 8 * 8;
@@ -109,7 +115,7 @@ class Source {
     rows_ = rows - r;
     columns_ = columns - c;
   }
-  // Starts the copies of a piece, to the thread's place in the first slab, and goes to the next.
+  // Starts the copies of a piece and moves to the next. `to` is the thread's chunk in the first slab.
   __device__ void copy(SharedAddress to, int64_t width) {
 #pragma unroll
     for (int slab = 0; slab < Slabs; ++slab)
@@ -126,7 +132,7 @@ class Source {
 
  private:
   const T* at_;
-  int rows_, columns_;  // that there are from here on
+  int rows_, columns_;  // rows and columns left from at_ on
 };
 
 template <class T, class Out>
@@ -136,10 +142,10 @@ struct Operands {
   const T* right;
   const int32_t* first;
   Sizes sizes;
-  bool accumulate;  // of gradients
+  bool accumulate;  // whether gradients are added to `out`
 };
 
-// What a block copies: the pieces of all of its tiles, one after another.
+// Copies the pieces of all tiles of a block, one after another.
 template <class T, class Out, bool OverRows, bool RightAlong>
 class Loader {
  public:
@@ -147,7 +153,8 @@ class Loader {
       : of_(of), tiles_(of.sizes, of.first), to_(place_of_thread()) {
     if (!tiles_.done()) begin();
   }
-  // Starts the copies of the next piece to the buffer at `stage`, as one group; without a piece, an empty one.
+  // Starts the copies of the next piece to the buffer at `stage`, as one group; the group is empty after the last
+  // piece.
   __device__ void load(SharedAddress stage) {
     if (!tiles_.done()) {
       left_.copy(stage + to_, OverRows ? of_.sizes.rows : of_.sizes.inner);
@@ -192,7 +199,7 @@ class Loader {
   Source<T, kWarpsDown, !OverRows> left_;
   Source<T, kWarpsAcross, RightAlong> right_;
   int to_;
-  int pieces_ = 0;  // of the tile that are still to be copied
+  int pieces_ = 0;  // pieces of the tile that are still to be copied
 };
 
 }  // namespace trifold::cuda

@@ -3,7 +3,7 @@
 // Forward, a block processes one sample: its vectors are loaded into shared memory one strip of columns at a time, and
 // threads keep tiles of products in registers; samples of more than kMostVectors vectors use a plain kernel. On an H100
 // this is faster than vectors in registers alone, which are read again for each block of products and then exceed the
-// caches. Backward, which reads each vector once, the lanes of a warp keep gradients in registers.
+// caches. Backward reads each vector once; the lanes of a warp keep gradients in registers.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -33,7 +33,7 @@ template <class W>
 struct Vectors {
   alignas(16) W at[kMostVectors][kStripStride];
 
-  // Columns [first, first + kStrip) of the sample's vectors; zeros where there are none.
+  // Loads columns [first, first + kStrip) of the sample's vectors, and zeros beyond their width.
   __device__ inline void load(const W* sample, int vectors, int64_t width, int64_t first, bool aligned) {
     constexpr int kPer = kPerPack<W>;
     constexpr int kRowPacks = kStrip / kPer;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) interaction_kernel(W* y, const W* x,
   }
 }
 
-// One thread for each number of y.
+// One thread for each element of y.
 template <class W>
 __global__ void __launch_bounds__(kThreads) plain_interaction(W* y, const W* x, Shape shape, bool self) {
   const int vectors = shape.vectors;
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(kThreads) plain_interaction(W* y, const W* x, 
 
 // ---- backward ----
 
-// Asks for vectors [first, last) of a sample, which its lanes load later. Not for all vectors at once: those of all
-// samples that a GPU works on would not fit its cache.
+// Prefetches vectors [first, last) of a sample, which its lanes load later. The vectors of all samples that a GPU
+// processes at a time would not fit its cache, so a sample's are not prefetched all at once.
 template <class W>
 __device__ inline void prefetch_vectors(const W* sample, int first, int last, const Shape& shape,
                                         unsigned lane, unsigned lanes) {
@@ -148,7 +148,7 @@ __device__ inline void prefetch_vectors(const W* sample, int first, int last, co
 // dV = (S + S^T) V for the lower triangle S of dZ, plus the first vector's own gradient. A lane keeps its columns of
 // the gradients of kRows vectors in registers, and takes each vector from memory once for all of them.
 constexpr int kRows = 28;
-constexpr int kFar = 8;  // vectors ahead that are asked for
+constexpr int kFar = 8;  // vectors prefetched ahead
 
 // A square of S + S^T, whose elements a sample's lanes all read at once; samples begin in different banks.
 template <class W>
@@ -172,8 +172,8 @@ struct alignas(16) Square {
   }
 };
 
-// sums[i] += square[j][i] * vector j, for the `count` vectors at `from`, of which the first is loaded already. The
-// next one is in flight meanwhile. Whole: all columns are there, and aligned.
+// sums[i] += square[j][i] * vector j, for the `count` vectors at `from`; the first is already loaded, and the next is
+// in flight during each addition. Whole: all columns exist, and packs are aligned.
 template <bool Whole, class W>
 __device__ inline void add_products(FullPack<W> (&sums)[kRows], FullPack<W> ahead, const Square<W>& square,
                                     const W* from, int count, int64_t width, int columns) {

@@ -1,9 +1,9 @@
-// The hand-written CUDA kernels as functions that launch them: raw pointers and counts, in device memory
-// unless stated otherwise. ops/ops.h defines the operations. T is any of double, float, Bfloat16, Float16;
+// Functions that launch the hand-written CUDA kernels. They take raw pointers, to device memory unless stated
+// otherwise, and counts; ops/ops.h defines the operations. T is any of double, float, Bfloat16, Float16;
 // Wide is the type of its computation; W is double or float only. Instantiations are in the .cu files.
 //
-// Some sums need `scratch`, device memory that this launch may use until the stream has passed it; its size
-// in bytes is given by the function declared with each.
+// Some sums need `scratch`: device memory that the launch uses until the stream has executed it. Its size in bytes is
+// the result of a function declared next to the launch.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,14 @@ using CudaStream = CUstream_st*;
 
 // ---- movement and elementwise (elementwise.cu) ----
 void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
-// to[0] = 63 bits of the Philox words under `key` of the counter `first`, to[1] = 0: the dropout seed of a
-// call of a library that counts elements from zero each time
+// Seed and offset of dropout for a library that counts the elements of every call from zero: to[0] = 63 bits of the
+// Philox words of counter `first` under `key`, to[1] = 0.
 void dropout_seed(CudaStream stream, int64_t* to, const cpu::DropRule& key, const cpu::LateIndex& first);
-// y has the rows of `batch` samples of `seq` positions: in rows from position lengths[sample] on, sets the
-// bytes from `first_byte` on to 0. The address y, row_bytes and first_byte are multiples of 16.
+// y has the rows of `batch` samples of `seq` positions. Sets the bytes from `first_byte` on to 0 in all rows from
+// position lengths[sample] on. The address y, row_bytes and first_byte are multiples of 16.
 void clear_behind(CudaStream stream, void* y, const int32_t* lengths, int64_t batch, int64_t seq,
                   int64_t row_bytes, int64_t first_byte);
-// T also int32_t
+// T may also be int32_t.
 template <class T>
 void fill(CudaStream stream, T* y, int64_t n, double number);
 template <class T>
@@ -42,7 +42,7 @@ template <class T>
 void from_f32(CudaStream stream, T* y, const float* x, int64_t n);
 template <class T>
 void scale(CudaStream stream, T* y, int64_t n, const cpu::LateFactor& a);
-// T also int32_t and int64_t
+// T may also be int32_t or int64_t.
 template <class T>
 void add(CudaStream stream, T* y, const T* a, const T* b, int64_t n);
 template <class T>
@@ -74,15 +74,15 @@ template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
           const T* bias, int64_t rows, int64_t columns, double eps);
 
-// dx (plus a residual, unless it is null) and the gradients of gain and bias, in one pass over the rows; without
-// dx, or without dgain and dbias, if those are null. What is left out does not change the bits of the rest.
-// Scratch is for the gradients.
+// dx (plus `residual`, unless it is null) and the gradients of gain and bias, in one pass over the rows. A null dx, or
+// null dgain and dbias, is not computed, which does not change the bits of the other results. Scratch is for dgain and
+// dbias.
 size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
                     const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
                     const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns, bool accumulate);
-// The two halves, for rows that are too long for that.
+// norm_gradients in two passes, for rows that are too long for one.
 template <class T>
 void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
                    const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
@@ -93,13 +93,13 @@ void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain
                           int64_t rows, int64_t columns, bool accumulate);
 
 // ---- sums over rows (columns.cu) ----
-// first[c] = the sum over `count` of sums [count][kinds][columns] in f64, or += that; with two kinds, the sum
-// of the second kind goes to `second`.
+// first[c] = the sum over i of sums[i][0][c], in f64, for sums [count][kinds][columns]; with two kinds, second[c] is
+// the sum of sums[i][1][c]. Added to the previous values if `accumulate`.
 template <class Wide>
 void add_parts(CudaStream stream, Wide* first, Wide* second, const Wide* sums, int64_t columns, int64_t count,
                int kinds, bool accumulate);
-// Scratch for any sum over rows of `columns` numbers of that many bytes; for at most two sums. A sum is added
-// to its destination if `accumulate` is set, otherwise assigned.
+// Scratch for up to two sums over rows of `columns` elements of `size_of_number` bytes. A sum is added to its
+// destination if `accumulate` is set, otherwise assigned.
 size_t column_scratch(int64_t rows, int64_t columns, size_t size_of_number);
 template <class T>
 void column_sum(CudaStream stream, void* scratch, Accumulate<T>* db, const T* dy, int64_t rows,
@@ -113,7 +113,7 @@ template <class T>
 void rotary(CudaStream stream, T* y, const T* x, const int32_t* positions, int64_t rows,
             const cpu::RotaryShape& shape);
 
-// ---- multi-head latent attention (latent.cu); shape.frequencies as above ----
+// ---- multi-head latent attention (latent.cu); shape.frequencies is host memory, read before this returns ----
 template <class T>
 void latent_heads(CudaStream stream, T* packed, const T* q, const T* kv, const T* key,
                   const int32_t* positions, int64_t rows, const cpu::LatentShape& shape);
@@ -149,7 +149,7 @@ void cross_entropy_backward(CudaStream stream, T* dlogits, const T* logits, cons
                             const Accumulate<T>* sum, const int32_t* labels, const float* weight,
                             const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part);
 
-// ---- sums to one number (sums.cu) ----
+// ---- sums to a scalar (sums.cu) ----
 constexpr size_t kSumScratch = 1024 * sizeof(double);
 // Bytes of scratch of exact_sum.
 constexpr size_t kExactScratch = 256 * kExactLimbs * sizeof(int64_t);
@@ -194,7 +194,7 @@ void click_loss(CudaStream stream, W* loss, const W* z, const float* labels, int
 template <class W>
 void click_loss_backward(CudaStream stream, W* dz, const W* z, const float* labels, const float* weight,
                          const cpu::LateFactor& scale, int64_t n, bool squared);
-// Columns [0, width) of rows with the given strides; times row_scale[r] unless that is null.
+// Copies columns [0, width) of rows with the given strides, times row_scale[r] unless that is null.
 template <class W>
 void copy_columns(CudaStream stream, W* y, int64_t y_stride, const W* x, int64_t x_stride, const W* row_scale,
                   int64_t rows, int64_t width, bool add);
@@ -226,7 +226,7 @@ struct BagTask {
 template <class W>
 void embedding_bags(CudaStream stream, std::span<const BagTask<W>> tasks, int64_t bags, int64_t y_stride);
 
-// As LookupOrder and BagLookup (ops/recommender.h); weights may be null. `keys` and `spare` have n elements.
+// LookupOrder and BagLookup (ops/recommender.h) as pointers; weights may be null. `keys` and `spare` have n elements.
 struct SortTask {
   uint64_t* keys;
   uint64_t* spare;
@@ -240,7 +240,7 @@ struct SortTask {
   int64_t* count;
   int64_t n;
   int64_t bags;
-  int64_t rows;  // the limit of ids
+  int64_t rows;  // rows of the table, the limit of ids
 };
 size_t sort_scratch(std::span<const SortTask> tasks);
 void sort_lookups(CudaStream stream, void* scratch, std::span<const SortTask> tasks);
@@ -248,7 +248,7 @@ void sort_lookups(CudaStream stream, void* scratch, std::span<const SortTask> ta
 template <class W>
 struct UpdateTask {
   cpu::RowTask<W> rows;
-  const int64_t* count;  // touched rows
+  const int64_t* count;  // number of touched rows
   int64_t lookups;
 };
 // `scratch` has update_workspace bytes (ops/cuda/workspace.h).
@@ -256,39 +256,40 @@ template <class W>
 void update_rows(CudaStream stream, void* scratch, std::span<const UpdateTask<W>> tasks,
                  cpu::RowAction action, const cpu::LateRule<cpu::RowRule>& rule);
 
-// ---- products (product.cu, attention.cu): plain ones, to check the libraries against ----
+// ---- products without libraries (product.cu, attention.cu), also the reference for tests of the libraries ----
 // c = alpha op(a) op(b) + beta c, where C is T or Accumulate<T>
 template <class T, class C>
 void plain_gemm(CudaStream stream, C* c, const T* a, bool transpose_a, const T* b, bool transpose_b,
                 int64_t m, int64_t n, int64_t k, double alpha, double beta);
 
-// Attention as in ops.h; head_dim is at most kPlainAttentionWidth. `rule` describes the dropout except for
-// the index.
+// Largest head_dim of plain_attention.
 constexpr int64_t kPlainAttentionWidth = 256;
-// The positions of rows of a sample, in two runs: [begin[0], begin[0] + first) and [begin[1], begin[1] + rows - first).
+// The positions of a sample's rows: up to two runs, [begin[0], begin[0] + first) and [begin[1], begin[1] + rows -
+// first).
 struct RowPositions {
   int64_t rows, first;
   int64_t begin[2];
   HD int64_t of(int64_t row) const { return row < first ? begin[0] + row : begin[1] + row - first; }
-  // Of run 0 or 1.
+  // The first row and the end of the positions of a run, 0 or 1.
   HD int64_t first_row(int run) const { return run == 0 ? 0 : first; }
   HD int64_t end(int run) const { return begin[run] + (run == 0 ? first : rows - first); }
 };
+// The arguments of Attention (ops.h) for the plain kernels.
 struct PlainAttention {
   int64_t batch, seq, heads, kv_heads, head_dim;
   int64_t first_given, given;  // key heads, as in Attention
   RowPositions queries, keys;
-  bool gathered;           // keys and values are in a matrix of their own, Attention::key_values
+  bool gathered;           // keys and values are in Attention::key_values
   bool in_steps, further;  // as in Attention
-  cpu::LateIndex first;    // row in [samples, global heads] of the first sample and head
+  cpu::LateIndex first;    // index of the first sample and head in [samples, global heads]
   int64_t global_heads;
   double scale;
   bool causal;
-  const int32_t* lengths;     // of each sample, or null
-  const int32_t* first_keys;  // of each query, or null: 0
-  cpu::DropRule rule;
+  const int32_t* lengths;     // Attention::lengths, or null
+  const int32_t* first_keys;  // Attention::first_keys, or null: 0
+  cpu::DropRule rule;         // dropout, without the index of elements
 };
-// `keys` is qkv, or Attention::key_values; of the two outputs one is null, as in Attention.
+// `keys` is qkv or Attention::key_values. Exactly one of out and wide_out is null: `out` for attention in steps.
 template <class T>
 struct PlainForward {
   T* out;
@@ -299,7 +300,7 @@ struct PlainForward {
 };
 template <class T>
 void plain_attention(CudaStream stream, const PlainForward<T>& tensors, const PlainAttention& attention);
-// dkeys (Attention::dkey_values) and dqueries may be null: dqkv then has these gradients.
+// dkeys is Attention::dkey_values or null, dqueries is Attention::dqueries or null; if null, dqkv gets the gradients.
 template <class T>
 struct PlainBackward {
   T* dqkv;
@@ -342,17 +343,19 @@ template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
-// What the instructions of the following products belong to, and the shared memory that a block needs: warps 96 KiB, or
-// 144 KiB if operands have three buffers; warpgroups 192 KiB. A device that has one also has those before it.
+// The unit that executes a tensor-core instruction, and the shared memory of a block: warps, with 96 KiB
+// (WarpInLittleMemory) or 144 KiB (Warp), or warpgroups with 192 KiB. A device that supports a unit also supports the
+// units listed before it.
 enum class ProductUnit { WarpInLittleMemory, Warp, Warpgroup };
 
 std::optional<ProductUnit> best_product_unit();  // on the current device
-// On one of compute capability `major`.x whose blocks may have that many bytes of shared memory. Warpgroups need 9.0 and
-// kernels compiled `for_90a`, not 90.
+// The best unit of a device of compute capability `major`.x with `shared` bytes of shared memory per block. Warpgroups
+// need 9.0, and kernels compiled `for_90a`, not 90.
 std::optional<ProductUnit> unit_for(int major, int shared, bool for_90a);
 
-// The same two on tensor cores, T in 16 bits (expert_products.cu). Return false, and enqueue nothing, unless the device
-// has the unit, all addresses are multiples of 16 and the numbers of columns multiples of 8. experts, m, n, k < 2^31.
+// expert_product and expert_product_weight on tensor cores, for 16-bit T (expert_products.cu). Return false, and
+// enqueue nothing, unless the device has the unit, all addresses are multiples of 16 and the numbers of columns are
+// multiples of 8. experts, m, n, k < 2^31.
 template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed);
@@ -361,39 +364,38 @@ bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, cons
                             const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
 
 // ---- the choices of a mixture of experts (choices.cu) ----
-// The tokens whose choices do not count: those where of_token [T] is not 0; null: all count.
+// The padding among tokens, whose choices do not count: tokens where of_token [T] is not 0; null: no padding.
 struct PaddedTokens {
   const int32_t* of_token = nullptr;
-  int64_t choices = 1;  // of a token
+  int64_t choices = 1;  // choices per token
   HD bool has(int64_t choice) const { return of_token != nullptr && of_token[choice / choices] != 0; }
 };
-// counts [lists, experts] of `lists` lists of so many choices each
+// counts [lists, experts]: the choices of each expert in each of `lists` lists of `choices` choices.
 void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, const PaddedTokens& padding,
                    int64_t experts, int64_t choices, int64_t lists);
 void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, const PaddedTokens& padding,
                        int64_t experts, int64_t choices, int64_t begin);
-// `all` choices, of which a sequence has `choices`; scratch: router_workspace(all)
+// For `all` choices, `choices` per sequence; scratch: router_workspace(all).
 template <class W>
 void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_t* chosen, const W* gates,
                   int64_t all, int64_t choices, const ExpertLimit& limit);
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
                   int64_t experts, int64_t choices, int64_t each);
-// first [ranks, each]; `rows` are those of `expert`.
+// first [ranks, each]  expert [rows]
 void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
                       int64_t begin, int64_t here, int64_t skip, int64_t rows);
 template <class T>
 void clear_rows(CudaStream stream, T* y, const int32_t* begin, int64_t rows, int64_t columns);
 
 // ---- factors of FP8 products (fp8.cu) ----
-// The factor by which a tensor was multiplied before it was rounded (`to`), and its inverse, which cuBLASLt
-// multiplies by and whose address must be a multiple of 16 bytes on Hopper.
+// `to` is the factor by which a tensor was multiplied before it was rounded; `from` is its inverse, by which cuBLASLt
+// multiplies, and whose address must be a multiple of 16 bytes on Hopper.
 struct alignas(16) Fp8Scale {
   float from, to;
 };
-// scale.to = the format's largest number / the largest magnitude of x [rows, columns]; it is computed and
-// kept in device memory. y = x scale.to rounded, [rows, columns], or [columns, rows] if `transposed`. A NaN
-// or infinity in x makes y NaN. If transposed, both extents must be multiples of 16 and both addresses
-// aligned to their packs.
+// Computes, in device memory, scale.to = the format's largest number / the largest magnitude of x [rows, columns], and
+// y = x scale.to, rounded, [rows, columns], or [columns, rows] if `transposed`. A NaN or infinity in x makes y NaN. If
+// transposed, both extents must be multiples of 16 and both addresses aligned to packs.
 void to_fp8(CudaStream stream, void* scratch, uint8_t* y, Fp8Scale* scale, const Bfloat16* x, int64_t rows,
             int64_t columns, bool transposed, cpu::Fp8 format);
 

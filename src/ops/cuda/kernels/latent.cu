@@ -11,10 +11,13 @@ namespace {
 
 constexpr int kLatentThreads = 256;
 
-// Lengths of a row, which 32 bits hold: divisions of 64 bits are calls around which registers spill.
+// Lengths in a row, in 32 bits: divisions of 64 bits are function calls, around which registers spill.
 struct Lengths {
   int heads, plain, value, width;
-  int turned, own, pair, all;  // of a rotated part, of a head of q and of kv, of all heads as packed
+  int turned;  // the turned part of a head
+  int own;     // a head of q
+  int pair;    // a head of kv
+  int all;     // all heads in the packed matrix
 
   __device__ explicit Lengths(const cpu::LatentShape& shape)
       : heads(static_cast<int>(shape.heads)),
@@ -42,7 +45,7 @@ struct Angles {
     }
     __syncthreads();
   }
-  // Number i of the rotated numbers of which a and b are the pair that it is in.
+  // Element i of the rotated part, where a and b are the pair that contains it.
   __device__ Wide turned(int i, Wide a, Wide b) const {
     const Wide c = cosine[i / 2];
     const Wide s = sine[i / 2];

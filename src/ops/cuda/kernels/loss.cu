@@ -1,6 +1,6 @@
 // Cross entropy over a part of the vocabulary: one pass over the logits for the statistics of their rows, one
-// for the gradient. Where both are wanted at once, a block does both for its row, which the second pass then finds in
-// the cache; the bits are the same.
+// for the gradient. For cross_entropy_all, a block makes both passes over its row, so that the second reads the cache;
+// the bits are the same.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
@@ -10,7 +10,7 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kStatsThreads = 512;
-constexpr int kStatsPacks = 4;  // per thread: as many loads are in flight at a time
+constexpr int kStatsPacks = 4;  // packs, and so loads in flight, per thread
 
 // exp(distance) for distances of at most 0, as terms of a sum whose largest is 1. For 16-bit logits it takes
 // two instructions of a GPU, where expf takes eight, and a row of the vocabulary would take longer to sum
@@ -27,13 +27,13 @@ __device__ inline Accumulate<T> term(Accumulate<T> distance) {
   return cpu::exp_of(distance);
 }
 
-// The maximum of some numbers, and the sum of the exponentials of their distances from it.
+// The maximum of some logits, and the sum of the exponentials of their distances from it.
 template <class T>
 struct Online {
   using Wide = Accumulate<T>;
   Wide most, total;
 
-  // Of the first `count` numbers of some packs.
+  // Adds the first `count` elements of some packs.
   template <class Some, int Packs>
   __device__ inline void add(const Some (&packs)[Packs], int count) {
     Wide now = most;
@@ -62,7 +62,7 @@ struct Single {
   T at[1];
 };
 
-// Of a row, on all threads of a block. Processes the whole packs without checking single numbers, then the rest.
+// The statistics of a row, computed by all threads of a block: whole packs first, without bounds checks, then the rest.
 // Aligned: packs are at aligned addresses.
 template <class T, bool Aligned>
 __device__ inline Online<T> statistics_of(const T* row, const cpu::VocabularyPart& part) {
@@ -126,7 +126,7 @@ struct Gradient {
         share(factor / of.total),
         label(label_at) {}
 
-  // In place of a pack of logits, which begins at column `at`.
+  // Replaces a pack of logits, which begins at column `at`, by its gradient.
   __device__ inline void put_into(FullPack<T>& pack, int64_t at, const cpu::VocabularyPart& part) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i) {
@@ -141,8 +141,8 @@ struct Gradient {
   }
 };
 
-// Two on each of an H100's 132 multiprocessors: their rows of 50 thousand 16-bit logits take half of its cache, so that
-// the second pass still finds them there.
+// Two blocks on each of an H100's 132 multiprocessors: their rows of 50 thousand 16-bit logits take half of its cache,
+// so the second pass still finds them there.
 constexpr int64_t kRowsAtOnce = 264;
 
 template <class T, bool Aligned>

@@ -1,7 +1,7 @@
-// Maps: one kernel template for all operations that compute an element from the same element of other arrays.
-// Arrays are matrices with the same number of rows and columns, each with its own row stride (0: the same row
-// for all); flat arrays are matrices of one row. A functor gets one number of each array, in the order of the
-// arrays and in the type of computation, those of Out and Both by reference.
+// Maps: one kernel template for all elementwise operations. Arrays are matrices with the same number of rows and
+// columns, each with its own row stride (0: one row is used for all); flat arrays are matrices of one row. A functor is
+// called with one element of each array, in the order of the arrays and in the type of computation; elements of Out and
+// Both arrays are passed by reference.
 #pragma once
 
 #include "ops/cuda/kernels/pack.cuh"
@@ -34,14 +34,14 @@ struct Both {
 };
 
 struct MapShape {
-  int64_t packs;  // in all
+  int64_t packs;  // packs of all rows
   int64_t columns;
   uint32_t row_packs;
-  bool flat;  // one row
+  bool flat;  // there is one row
   bool aligned;
 };
 
-// The numbers of all arrays at one position: N of each.
+// N consecutive elements of each array at one position.
 template <int N, class... Arrays>
 struct Slots {
   __device__ inline void load(int64_t, int64_t, int, bool) {}

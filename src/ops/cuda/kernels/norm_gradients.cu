@@ -1,8 +1,8 @@
 // Layer norm and root-mean-square norm: dx and the gradients of gain and bias in one pass over the rows.
-// Blocks process runs of rows, whose number depends on the shape alone; a thread accumulates its columns'
-// contributions to the two gradients in registers, and the blocks' sums are added in f64 (columns.cu). So
-// every order is fixed. A pass for dx alone, or for the gradients alone, is the same kernel, which leaves the
-// rest out: schedules that compute the two at different times get the same bits.
+// Blocks process runs of rows, whose number depends on the shape only; a thread accumulates its columns'
+// contributions to the two gradients in registers, and the blocks' sums are added in f64 (columns.cu), so the order
+// of every sum is fixed. A pass for only dx, or only the gradients of gain and bias, runs the same kernel without the
+// rest, so that schedules that compute them at different times get the same bits.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr int kFew = 2;                        // packs of a row per thread
 constexpr int kBlockThreads = 256;             // for short rows
 constexpr int64_t kMostBlocks = 512;           // enough for a GPU; their sums are small compared to the rows
-constexpr int64_t kPartNumbers = 2048 * 1024;  // in all blocks' sums, at most
+constexpr int64_t kPartNumbers = 2048 * 1024;  // maximum elements of all blocks' sums
 
 // The columns that the threads of one block hold.
 template <class T>
@@ -33,7 +33,7 @@ Runs runs_of(int64_t rows, int64_t columns, int64_t together) {
   return {parts(rows, each), each};
 }
 
-// A thread's numbers of a row.
+// A thread's elements of a row.
 template <class T>
 struct RowPacks {
   FullPack<T> xs[kFew], dys[kFew];
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   constexpr int kKinds = Centered ? 2 : 1;
   const int step = static_cast<int>(blockDim.x) * kPer;
   const int first = static_cast<int>(threadIdx.x) * kPer;
-  // How many numbers of pack k this thread has.
+  // The number of elements of pack k that this thread has.
   const auto count_of = [&](int k) { return count_at(first + k * step, columns, kPer); };
   Wide total[kKinds][kFew][kPer] = {};
   FullPack<T> gains[kFew];
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
       read(now, row);  // there are no registers for two
     }
     auto& [xs, dys, center, inverse] = now;
-    FullPack<T> added[kFew];  // needed last, so that they are on their way for long enough
+    FullPack<T> added[kFew];  // used last, so they have time to arrive
 #pragma unroll
     for (int k = 0; k < kFew; ++k)
       if (residual != nullptr && here && count_of(k) > 0)
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     }
   }
   if (sums == nullptr) return;
-  // If a block processes several rows at a time, the threads of the first add the sums of all.
+  // If a block processes several rows at a time, the threads of the first row add the sums of all rows.
   __shared__ Wide of_row[kBlockThreads * kFew * kPer];
   Wide* to = sums + static_cast<int64_t>(blockIdx.x) * kKinds * columns;
   const int width = kFew * step;

@@ -7,14 +7,14 @@ namespace trifold::cuda {
 
 namespace {
 
-// A rule as functors hold it; its numbers are read at run time.
+// A rule as functors hold it; its values are read at run time.
 template <template <class> class Step, class W, class Rule>
 struct Stepped {
   cpu::LateRule<Rule> rule;
   __device__ inline Step<W> step() const { return Step<W>(rule.now()); }
 };
 
-// The new weight is written to p and, if there is one, to the copy; the map rounds it to the copy's type.
+// Writes the new weight to p and, if there is a copy, to the copy; the map rounds it to the copy's type.
 template <class W>
 struct AdamWMap : Stepped<cpu::AdamWStep, W, cpu::AdamWRule> {
   __device__ void operator()(W& p, W& m, W& v, W g) const { p = this->step()(p, m, v, g); }

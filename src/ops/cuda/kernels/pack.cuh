@@ -1,4 +1,5 @@
-// Pack: some consecutive numbers of an array, read and written at once, and computed with as f32 or f64.
+// Numbers: N consecutive elements of an array, read and written with few accesses, and computed in f32 or f64.
+// FullPack: 16 bytes of elements.
 #pragma once
 
 #include "ops/cuda/launch.cuh"
@@ -40,8 +41,8 @@ struct WordOf<2> {
   using Type = uint16_t;
 };
 
-// Writes a word to global memory. For 16 bytes the instruction is spelled out: nvcc may take an assignment of a uint4
-// apart into four stores, whose lanes are then 16 bytes from each other.
+// Writes a word to global memory. For 16 bytes it is inline assembly: nvcc may split an assignment of a uint4 into four
+// stores, in each of which the lanes are 16 bytes apart.
 template <class Word>
 __device__ inline void store_word(Word* to, const Word& word) {
 #if !defined(TRIFOLD_CUDA_EMULATION)
@@ -65,8 +66,8 @@ struct Numbers {
 
   alignas(Word) T at[N];
 
-  // Loads all N numbers at `from`, whose address must allow whole words. No branch: consecutive loads in the
-  // source are in flight together.
+  // Loads all N elements at `from`, whose address must be aligned to words. There is no branch, so consecutive loads in
+  // the source are in flight together.
   __device__ inline void load(const T* from) {
     Word words[kWords];
 #pragma unroll
@@ -79,15 +80,15 @@ struct Numbers {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) store_word(reinterpret_cast<Word*>(to) + i, words[i]);
   }
-  // The same to shared memory.
+  // Stores to shared memory.
   __device__ inline void store_shared(T* to) const {
     Word words[kWords];
     memcpy(words, at, sizeof at);
 #pragma unroll
     for (int i = 0; i < kWords; ++i) reinterpret_cast<Word*>(to)[i] = words[i];
   }
-  // Loads the first `count` of N numbers at `from`; in whole words if `aligned` says that the address allows
-  // it. The branch that decides this waits for earlier loads: a loop over packs should use load<Whole>.
+  // Loads the first `count` of N elements at `from`; in whole words if `aligned`, that is, if the address is aligned to
+  // words. The branch waits for earlier loads: a loop over packs should use load<Whole>.
   __device__ inline void load(const T* from, int count, bool aligned) {
     if (aligned && count == N)
       load(from);
@@ -100,7 +101,7 @@ struct Numbers {
     else
       store<false>(to, count);
   }
-  // The same, decided at launch: if Whole, the address allows words and count is N.
+  // load and store with the branch decided at launch: if Whole, the address must be aligned to words and count be N.
   template <bool Whole>
   __device__ inline void load(const T* from, int count) {
     if constexpr (Whole) {
@@ -130,7 +131,7 @@ inline constexpr int kPerPack = 16 / static_cast<int>(sizeof(T));
 template <class T>
 using FullPack = Numbers<T, kPerPack<T>>;
 
-// Of `per` numbers from position `at` on, the count of those before `end`.
+// The number of positions in [at, at + per) that are below `end`.
 __device__ inline int count_at(int64_t at, int64_t end, int per) {
   const int64_t left = end - at;
   return left >= per ? per : left > 0 ? static_cast<int>(left) : 0;

@@ -1,4 +1,4 @@
-// A plain matrix product in tiles of shared memory, to check the library against.
+// A matrix product in tiles of shared memory, the reference for tests of the library.
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kTile = 16;
 
-// Element (row, column) of op(x), zero outside; rows of x are `stride` numbers apart.
+// Element (row, column) of op(x), zero outside; rows of x are `stride` elements apart.
 template <class T>
 __device__ inline Accumulate<T> element(const T* x, int64_t stride, bool transposed, int64_t row,
                                         int64_t column, int64_t rows, int64_t columns) {

@@ -1,5 +1,5 @@
-// Rotary position embedding. A block rotates one row: while its first numbers are on their way, its threads compute
-// the sines and cosines of the row's angles once, in f64 as the CPU does, and then all heads use them.
+// Rotary position embedding. A block rotates one row: while its first elements are in flight, its threads compute
+// the sines and cosines of the row's angles, in f64 as the CPU does, and all heads use them.
 #include "ops/cuda/kernels/frequencies.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
@@ -9,14 +9,14 @@ namespace trifold::cuda {
 
 namespace {
 
-constexpr int kRotaryThreads = 256;  // at most
+constexpr int kRotaryThreads = 256;  // maximum per block
 
-// What a thread rotates at a time: a pack of the first numbers of some pairs of a head, and of the second ones.
-// Whole: heads and their pairs consist of whole, aligned packs.
+// The elements that a thread rotates at a time: a pack of the first elements of some pairs of a head, and the pack of
+// their second elements. Whole: heads and their pairs consist of whole, aligned packs.
 template <class T, bool Whole>
 struct Turn {
   int first, count;  // pairs
-  int64_t at;        // the pack of the first numbers; that of the second ones is `pairs` further
+  int64_t at;        // offset of the first elements; the second elements are `pairs` further
   FullPack<T> low, high;
 
   __device__ inline void load(const T* in, const cpu::RotaryShape& shape, int p, int head_packs) {
@@ -29,7 +29,7 @@ struct Turn {
     low.template load<Whole>(in + at, count);
     high.template load<Whole>(in + at + pairs, count);
   }
-  // By angles in shared memory.
+  // Rotates by the angles in shared memory.
   __device__ inline void turn(const Accumulate<T>* sine, const Accumulate<T>* cosine) {
     using Wide = Accumulate<T>;
     constexpr int kPer = kPerPack<T>;
@@ -106,7 +106,7 @@ void launch(CudaStream stream, T* y, const T* x, const int32_t* positions, int64
             const cpu::RotaryShape& shape) {
   const Frequencies<Most> frequencies(shape.frequencies, shape.pairs);
   const int64_t lengths = shape.x_stride | shape.y_stride | shape.width | shape.pairs;
-  // No more threads than a row gives work: idle ones would take the place of another row's.
+  // No more threads than a row has work for: idle threads would occupy registers of another row's block.
   const int64_t work = parts(shape.columns, 2 * kPerPack<T>);
   unsigned threads = 32;
   while (threads < work && threads < kRotaryThreads) threads += 32;

@@ -250,12 +250,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// The terms that a warp sums for a row: its lookups or, if `parted`, the sums of its parts from the first on.
+// The terms that a warp sums for a row: its lookups or, if `parted`, the sums of its parts.
 template <class W>
 struct LookupsOrParts {
   LookedUp<W> rows;
   bool parted;
-  int32_t first;  // of the parts' sums; the others are at even indices
+  int32_t first;  // index of the first part's sum; later sums are at even indices
   __device__ inline int32_t row(int64_t i) const {
     if (!parted) return rows.row(i);
     return i == 0 ? first : first / 2 * 2 + 2 * static_cast<int32_t>(i);
@@ -264,7 +264,7 @@ struct LookupsOrParts {
   __device__ inline const W* at(int32_t row) const { return rows.at(row); }
 };
 
-// One warp for each kFew lookups: at most one row with more of them begins there, the last. Groups of lanes
+// One warp for each kFew lookups: at most one row with more than kFew lookups begins there. Groups of lanes
 // process lookups, or sums of parts, in turn; their sums are added in a fixed order, and the first group
 // updates the row.
 template <class W, bool Whole>

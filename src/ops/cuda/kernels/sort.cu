@@ -10,21 +10,21 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kRounds = 4;  // keys per lane
 constexpr int kTile = kThreads * kRounds;
-constexpr int kMostDigit = 9;  // bits: 18, as ids of 256 thousand tokens have, in two passes
+constexpr int kMostDigit = 9;  // bits of a digit: 18 bits, the ids of 256 thousand tokens, take two passes
 constexpr int kDigits = 1 << kMostDigit;
 static_assert(kTile == kSortTile && kDigits == kSortDigits);
 static_assert(kDigits == kThreads);  // a thread for each digit
 
-// Of so few tiles, each adds the counts of the others by itself, which saves a launch.
+// Lists of at most so many tiles need no launch of add_counts: each tile adds up the counts of earlier tiles.
 constexpr int64_t kFewTiles = 32;
 
-// The arguments of one pass over a list. counts [tiles + 1][digits], the last row for add_counts
+// The arguments of one pass over a list. counts [tiles + 1][digits]; the last row is for the totals of add_counts.
 struct Pass {
   const uint64_t* from;
   uint64_t* to;
   uint32_t* counts;
   int64_t n;
-  SortIds ids;  // instead of `from`, if there are any
+  SortIds ids;  // if set, read instead of `from`
   int shift;
   int bits;
   __device__ inline int digits() const { return 1 << bits; }
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kThreads) count_digits(Passes passes) {
   pass.counts[static_cast<int64_t>(blockIdx.x) * pass.digits() + thread] = sum;
 }
 
-// For lists of many tiles: turns the counts of each digit into those of earlier tiles, and writes their total. A
-// lane for each digit; the warps of a block divide the tiles.
+// For lists of many tiles: replaces each count of a digit by its sum over earlier tiles, and writes the total. One
+// lane per digit; the warps of a block divide the tiles.
 __global__ void __launch_bounds__(kThreads) add_counts(Passes passes) {
   __shared__ uint32_t of_warp[kWarps][kWarp];
   const Pass& pass = passes.at[blockIdx.y];
@@ -156,13 +156,13 @@ __device__ inline uint32_t sum_below(uint32_t mine) {
   return sum;
 }
 
-// The position of this block's first key with this thread's digit.
+// The position, in the sorted list, of this block's first key with this thread's digit.
 __device__ inline uint32_t place_of_digit(const Pass& pass) {
   const int digits = pass.digits();
   const int digit = static_cast<int>(threadIdx.x);
   const int64_t tiles = pass.tiles();
   const auto tile = static_cast<int64_t>(blockIdx.x);
-  uint32_t before = 0;  // in earlier tiles
+  uint32_t before = 0;  // keys with the digit in earlier tiles
   uint32_t total = 0;
   if (digit < digits && tiles <= kFewTiles) {
 #pragma unroll 16

@@ -1,6 +1,6 @@
-// A stable sort of 64-bit keys by some digits, of many lists at a time, for gradients of embeddings: rows by
-// id, and in their original order within an id. Least significant digit first; a pass counts the digits of
-// tiles, sums the counts of many tiles, and moves every key to its position.
+// A stable radix sort of many lists of 64-bit keys at a time, for gradients of embeddings, whose rows are sorted by id
+// and keep their order within an id. The lowest digit is first. A pass over a digit counts the digits of tiles of keys,
+// sums the counts over tiles, and moves every key to its position.
 #pragma once
 
 #include <span>
@@ -12,16 +12,16 @@ namespace trifold::cuda {
 
 static_assert(kSortListsAtOnce == kTablesAtOnce);
 
-// Ids in place of keys: the key of id i has id - first in its upper half and i in the lower one; ids outside
-// [first, first + held) have `held`, which sorts them after all others.
+// Ids from which keys are made: the key of the i-th id has id - first in its upper half and i in its lower half. For
+// ids outside [first, first + held) the upper half is `held`, which sorts them last.
 struct SortIds {
   const int32_t* at = nullptr;
   int64_t first = 0;
   int64_t held = 0;
 };
 
-// Keys are sorted by bits [32, 32 + bits). The result is in `keys` or in `spare`, see sorted_in_spare. If there
-// are ids, `keys` need not hold anything.
+// A list of n keys to sort by bits [32, 32 + bits). The result is in `keys` or in `spare`, see sorted_in_spare. If
+// `ids` are set, `keys` need not be initialised.
 struct SortList {
   uint64_t* keys;
   uint64_t* spare;
@@ -30,14 +30,14 @@ struct SortList {
   SortIds ids;
 };
 
-// The number of passes over all lists: as many as the list with the most bits needs; the others use smaller
+// The number of passes over all lists, which the list with the most bits determines; the other lists use smaller
 // digits.
 int sort_passes(std::span<const SortList> lists);
 inline bool sorted_in_spare(int passes) { return passes % 2 == 1; }
 // At most kSortListsAtOnce lists; `scratch` has sort_workspace bytes (ops/cuda/workspace.h).
 void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> lists);
 
-// The number of bits of numbers below `limit`.
+// The number of bits, at least 1 and at most 31, that hold all integers in [0, limit).
 constexpr int bits_below(int64_t limit) {
   int bits = 1;
   while (bits < 31 && (int64_t{1} << bits) < limit) ++bits;

@@ -1,4 +1,4 @@
-// Sums to one number in f64, in two stages whose extents depend on the count alone, and sums of squares by
+// Sums to a scalar in f64, in two stages whose extents depend on the count only, and sums of squares by
 // chunk, in exactly the CPU's order (ops/kernels/optimizer.h: SquareSum).
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
@@ -77,9 +77,9 @@ void sum_all(CudaStream stream, void* scratch, double* total, const Terms& terms
 constexpr int64_t kExactParts = static_cast<int64_t>(kExactScratch / (kExactLimbs * sizeof(int64_t)));
 constexpr int kExactAtOnce = 4;
 
-// The digits of one thread's numbers: four consecutive ones in registers, because most numbers are about as
-// large as the previous one, and the others in the limbs of the block. They are integers, so the order of
-// these atomic additions does not matter.
+// Sums of the digits of one thread's elements: four consecutive limbs in registers, because most elements are about as
+// large as the previous one, and the other limbs in shared memory. Limbs are integers, so the order of the atomic
+// additions does not matter.
 class DigitWindow {
  public:
   __device__ inline explicit DigitWindow(int64_t* limbs) : limbs_(limbs) {}
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kSumThreads) exact_total(int64_t* limbs, const
   limbs[i] += sum;
 }
 
-// Sixteen lanes sum a chunk, each of them every sixteenth number in f64; lanes 8 to 15 are the upper half of
-// the CPU's sums, and the halves are combined as there.
+// Sixteen lanes sum a chunk, each of them every sixteenth element in f64. Lanes 8 to 15 are the upper half of
+// the CPU's sums, and the halves are combined as on the CPU.
 constexpr int kSlots = 16;
 constexpr int kSteps = static_cast<int>(cpu::kSquaresChunk) / kSlots;
 constexpr int kChunkThreads = 256;

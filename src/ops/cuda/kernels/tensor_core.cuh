@@ -1,7 +1,7 @@
-// Tensor cores as a warp uses them: copies from global to shared memory that proceed while it computes, fragments of
-// matrices from shared memory, and their product with f32 sums. Instructions of sm_80 and newer; names and layouts
-// are those of NVIDIA's PTX ISA, chapters "cp.async", "ldmatrix" and "mma.m16n8k16". Under the emulation each does
-// the same with the same distribution over lanes.
+// Tensor-core operations of a warp: asynchronous copies from global to shared memory, loads of matrix fragments from
+// shared memory, and products of fragments with f32 sums. Instructions of sm_80 and newer; names and layouts follow
+// NVIDIA's PTX ISA, chapters "cp.async", "ldmatrix" and "mma.m16n8k16". The emulation distributes elements over lanes
+// in the same way.
 #pragma once
 
 #include <type_traits>
@@ -19,7 +19,7 @@ using SharedAddress = uintptr_t;
 using SharedAddress = uint32_t;
 #endif
 
-// The memory of the block whose size the launch determines, aligned to 1024 bytes.
+// The block's dynamic shared memory, aligned to 1024 bytes.
 __device__ inline SharedAddress dynamic_shared() {
 #if defined(TRIFOLD_CUDA_EMULATION)
   return reinterpret_cast<SharedAddress>(emulation::dynamic_shared);
@@ -29,8 +29,8 @@ __device__ inline SharedAddress dynamic_shared() {
 #endif
 }
 
-// Starts to copy 16 bytes, or to set them to zero unless `exists`: then `from` may be any address. Both addresses are
-// multiples of 16.
+// Starts to copy 16 bytes or, unless `exists`, to set them to zero; `from` may then be any address. Otherwise both
+// addresses must be multiples of 16.
 __device__ inline void copy_async(SharedAddress to, const void* from, bool exists) {
   const uint32_t bytes = exists ? 16 : 0;
 #if defined(TRIFOLD_CUDA_EMULATION)
@@ -41,7 +41,7 @@ __device__ inline void copy_async(SharedAddress to, const void* from, bool exist
 #endif
 }
 
-// Ends a group of copies of this thread: those since the last group.
+// Makes a group of this thread's copies since the last group.
 __device__ inline void commit_copies() {
 #if defined(TRIFOLD_CUDA_EMULATION)
   emulation::commit_copies();
@@ -50,7 +50,7 @@ __device__ inline void commit_copies() {
 #endif
 }
 
-// Waits for all groups of this thread but the last `Pending`. Other threads see the bytes after a barrier.
+// Waits for all groups of this thread but the last `Pending`. Other threads see the copied bytes after a barrier.
 template <int Pending>
 __device__ inline void await_copies() {
 #if defined(TRIFOLD_CUDA_EMULATION)
@@ -60,9 +60,9 @@ __device__ inline void await_copies() {
 #endif
 }
 
-// Four matrices of 8 x 8 numbers of 16 bits. Lane l gives the address of row l % 8 of matrix l / 8, of 16 bytes. Of each
-// matrix, lane l receives the numbers (l / 4, 2 (l % 4)) and (l / 4, 2 (l % 4) + 1), the first in the lower half; or
-// those of the transposed matrix.
+// Loads four matrices of 8 x 8 16-bit elements. Lane l passes the address of row l % 8 (16 bytes) of matrix l / 8. It
+// receives, in to[i], elements (l / 4, 2 (l % 4)), in the lower half, and (l / 4, 2 (l % 4) + 1) of matrix i or, if
+// Transposed, of its transpose.
 template <bool Transposed>
 __device__ inline void load_matrices(uint32_t (&to)[4], SharedAddress row) {
 #if defined(TRIFOLD_CUDA_EMULATION)
@@ -91,8 +91,8 @@ __device__ inline void load_matrices(uint32_t (&to)[4], SharedAddress row) {
 #endif
 }
 
-// d += a b, where a is 16 x 16, b is 16 x 8 and d 16 x 8. With g = lane / 4 and t = lane % 4 a lane holds, two numbers a
-// register, the first in the lower half:
+// d += a b, where a is 16 x 16, b is 16 x 8 and d is 16 x 8. With g = lane / 4 and t = lane % 4 a lane holds the
+// elements below: of a and b two in a register, the first in the lower half.
 //   a[0]  (g, 2t) (g, 2t+1)      a[1]  rows + 8     a[2]  columns + 8    a[3]  rows + 8, columns + 8
 //   b[0]  (2t, g) (2t+1, g)      b[1]  rows + 8
 //   d[0]  (g, 2t)   d[1]  (g, 2t+1)   d[2]  (g+8, 2t)   d[3]  (g+8, 2t+1)
@@ -127,7 +127,7 @@ __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t 
 #endif
 }
 
-// Of the current device; two under the emulation.
+// The number of multiprocessors of the current device; two under the emulation.
 inline int multiprocessors() {
 #if defined(TRIFOLD_CUDA_EMULATION)
   return 2;
@@ -139,7 +139,7 @@ inline int multiprocessors() {
 #endif
 }
 
-// Lets `kernel` be launched with that much memory of the block, which the device must have.
+// Allows launches of `kernel` with `bytes` of dynamic shared memory, which the device must support.
 template <class Kernel>
 void allow_dynamic_shared([[maybe_unused]] Kernel kernel, [[maybe_unused]] int bytes) {
 #if !defined(TRIFOLD_CUDA_EMULATION)

@@ -1,8 +1,8 @@
-// Products whose operands the tensor cores read from shared memory: by a warpgroup, four warps in a row, of which the first
-// has a number that is a multiple of four. Instructions of sm_90a, chapters "wgmma" and "Asynchronous warpgroup level
-// matrix instructions" of the PTX ISA. They are asynchronous: what a thread begins, it must await. Under the emulation
-// a product is computed when it is begun and again when it is awaited, and is NaN unless both agree: then an operand
-// was not there in time or was overwritten too early.
+// Tensor-core products of a warpgroup, with both operands in shared memory. A warpgroup is four consecutive warps, the
+// first of which has an index that is a multiple of four. Instructions of sm_90a, chapters "wgmma" and "Asynchronous
+// warpgroup level matrix instructions" of the PTX ISA. Products are asynchronous; the thread that begins one must await
+// it. The emulation computes a product when it is begun and again when it is awaited. If the two differ, because an
+// operand was written too late or overwritten too early, the result is NaN.
 #pragma once
 
 #include "ops/cuda/kernels/tensor_core.cuh"
@@ -13,38 +13,40 @@
 
 namespace trifold::cuda {
 
-// An operand in shared memory, in rows of 64 numbers, 128 bytes; chunk c of 16 bytes of row r is in place c ^ (r % 8). If
-// the summed index is along the rows, rows are numbers of the other index: those of the operand, one below the other.
-// Otherwise rows are numbers of the summed index, and each further 64 of the other index are `slab` bytes on.
+// An operand in shared memory, in rows of 64 elements (128 bytes); the 16-byte chunk c of row r is at chunk c ^ (r %
+// 8). If the operand is Along, a row runs along the summed index, and consecutive rows are consecutive values of the
+// other index. Otherwise a row holds 64 values of the other index for one value of the summed index, and the next 64
+// values are `slab` bytes further.
 struct SharedOperand {
-  SharedAddress address;  // of the first row's first chunk: chunks of rows from a multiple of 1024 on
+  SharedAddress address;  // its first chunk; the slab begins at a multiple of 1024
   int slab;
 };
 
-// The 64 bits by which an instruction finds an operand: its address, the distance of 64 further numbers of the other index
-// if rows are of the summed index ("leading"), the distance of eight rows ("stride"), and the exchange of
-// chunks as above (1 from bit 62 on). Distances and the address in units of 16 bytes.
+// The 64-bit matrix descriptor of an operand: its address (from bit 0), `slab` ("leading dimension", from bit 16), the
+// distance of eight rows ("stride", from bit 32), all in units of 16 bytes, and the permutation of chunks described
+// above (128-byte swizzle: 1, from bit 62).
 HD constexpr uint64_t matrix_descriptor(uint32_t address, int slab) {
   constexpr uint64_t kEightRows = 8 * 128 / 16;
   return (address & 0x3ffffU) >> 4 | static_cast<uint64_t>(slab / 16) << 16 | kEightRows << 32 |
          uint64_t{1} << 62;
 }
 
-// Lets products begun from here on see shared memory that copies awaited by this thread have written, after a barrier.
+// Makes shared memory written by copies that this thread has awaited visible to products that begin after the next
+// barrier.
 __device__ inline void publish_copies() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// Precedes the first product after registers of sums have been written, by all threads of the warpgroup.
+// All threads of the warpgroup must call this between writing registers of sums and the next product.
 __device__ inline void begin_products() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
 
-// Ends a group of products: those since the last group.
+// Makes a group of the products since the last group.
 __device__ inline void commit_products() {
 #if defined(TRIFOLD_CUDA_EMULATION)
   emulation::commit_products();
@@ -63,11 +65,12 @@ __device__ inline void await_products() {
 #endif
 }
 
-// A thread's part of 64 x 256 sums: with g = lane / 4, t = lane % 4 and w the warp in its group, [c][j][0] and [1] are of row
-// 16 w + g and the columns 64 c + 8 j + 2t and + 1; [2] and [3] of row 16 w + g + 8.
+// A thread's part of 64 x 256 sums. With g = lane / 4, t = lane % 4 and w the index of the warp in its group, [c][j][0]
+// and [c][j][1] are in row 16 w + g and columns 64 c + 8 j + 2t and 64 c + 8 j + 2t + 1; [c][j][2] and [c][j][3] are in
+// row 16 w + g + 8 and the same columns.
 using WarpgroupSums = float[4][8][4];
 
-// d += left right^T, of 16 of the summed index: left has 64 of the other index, right 256.
+// Begins d += left right^T for 16 values of the summed index; left is 64 x 16, right 256 x 16.
 template <class T, bool LeftAlong, bool RightAlong>
 __device__ inline void begin_product(WarpgroupSums& d, const SharedOperand& left,
                                      const SharedOperand& right) {
@@ -113,8 +116,8 @@ __device__ inline void begin_product(WarpgroupSums& d, const SharedOperand& left
 #endif
 }
 
-// Sums are read, or written by other instructions, only after all products have been awaited: nothing that does so is
-// moved over this.
+// Keeps the compiler from moving reads or writes of the sums across this call. Call it after awaiting all products and
+// before using the sums.
 __device__ inline void hold(WarpgroupSums& d) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma unroll
