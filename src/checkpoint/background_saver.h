@@ -1,7 +1,7 @@
-// BackgroundSaver saves a checkpoint during the next steps. `start` copies the data that this rank writes
-// into memory of its own and returns; a thread then writes the copy with save_checkpoint, over a communicator
-// of its own. At most one save is outstanding: the next start waits for it. If a host has too little memory
-// for the copies of its ranks, all ranks save synchronously instead.
+// BackgroundSaver saves a checkpoint during the next steps. `start` copies the data that this rank writes into its own
+// memory and returns; a thread then writes the copy with save_checkpoint, over a separate communicator. At most one
+// save is outstanding: the next start waits for it. If a host has too little memory for the copies of its ranks, all
+// ranks save synchronously instead.
 #pragma once
 
 #include <filesystem>
@@ -19,23 +19,23 @@ namespace trifold {
 
 class BackgroundSaver {
  public:
-  // Returns how many bytes of memory this process can still allocate; 0 if unknown.
+  // Returns the bytes of memory that this process can still allocate; 0 if unknown.
   using FreeMemory = std::function<size_t()>;
 
-  // Collective over `world`, which must outlive it. All calls of start are collective too.
+  // Collective over `world`, which must outlive this object. Calls of start are collective too.
   explicit BackgroundSaver(Communicator& world, FreeMemory free_memory = {});
-  // Waits for the outstanding save. If an exception is in flight, the other ranks may never join in, so the
-  // world is aborted first.
+  // Waits for the outstanding save. If an exception is being handled, the other ranks may never join in, so the world
+  // is aborted first.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  // As save_checkpoint; `mine` may change as soon as this returns. The outcome of the previous save must have
-  // been taken with finish(). Returns an empty text, or, if memory is short, the reason, the same on every
-  // rank: then `mine` was written without a copy, and the save is already complete.
+  // As save_checkpoint; `mine` may change as soon as this returns. The outcome of the previous save must have been
+  // taken with finish(). Returns an empty text; or, if memory is short, the reason, the same on every rank: `mine` was
+  // then written without a copy, and the save is already complete.
   std::string start(const std::filesystem::path& root, const CheckpointMeta& meta,
                     std::span<const NamedTensor> mine, const MeshCoords& coords, const SaveOptions& options);
-  // Whether the outcome of a started save has not been taken yet; and whether that save has ended.
+  // Whether a started save's outcome was not taken yet, and whether that save has ended.
   bool is_outstanding() const { return result_.valid(); }
   bool is_ready() const;
   // Waits for the outstanding save and returns the checkpoint it committed, or throws its error, on
@@ -48,8 +48,8 @@ class BackgroundSaver {
 
   std::unique_ptr<Communicator> world_;
   FreeMemory free_memory_;
-  int exceptions_;  // in flight when this was constructed
-  Buffer memory_;   // of the copy; reused by the next save
+  int exceptions_;  // exceptions being handled at construction
+  Buffer memory_;   // holds the copy; reused by the next save
   std::future<std::filesystem::path> result_;
 };
 

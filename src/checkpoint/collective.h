@@ -1,5 +1,5 @@
-// Collective execution with a common outcome: a failure on one rank becomes an Error on all of them, so that
-// no rank waits for one that has given up.
+// Collective execution with a common outcome: a failure on one rank becomes an Error on all ranks, so that no rank
+// waits for one that has failed.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace trifold {
 
-// Collective. Runs `body` on every rank and returns the texts of all of them, in rank order. If any `body`
-// threw, every rank throws one SharedError that names the ranks and their messages; it is BadInput if all of
-// these were.
+// Collective. Runs `body` on every rank and returns the texts of all ranks, in rank order. If any `body` threw, every
+// rank throws one SharedError that names the ranks and their messages; it is BadInput if all errors were. `doing` names
+// the work in the message.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& doing,
                                       FunctionRef<std::string()> body);
 

@@ -1,11 +1,10 @@
 // Hdf5File: the few HDF5 operations that checkpoints need, each with every return code checked.
 //
-// HDF5 has process-wide state and is not thread-safe in every build, so all calls are made under one
-// process-wide lock. The library does not print its errors; they become part of the Error. Files are created
-// with version bounds (1.8, 1.10): their metadata is then checksummed, and a file that was not closed can be
-// recognised. The library's file locks are off: they fail on network file systems, and a checkpoint is never
-// read while it is written. A new file stays in memory, without elements, until it is closed
-// (checkpoint/hdf5_image.h).
+// HDF5 has process-wide state and is not thread-safe in every build, so all calls are made under one process-wide lock.
+// The library does not print its errors; they become part of the Error. Files are created with version bounds (1.8,
+// 1.10), so that their metadata is checksummed and a file that was not closed is recognised. The library's file locks
+// are off: they fail on network file systems, and a checkpoint is never read while it is written. A new file stays in
+// memory, without elements, until it is closed (checkpoint/hdf5_image.h).
 #pragma once
 
 #include <cstdint>
@@ -29,10 +28,10 @@ class Hdf5File {
   };
 
   static Hdf5File create(const std::filesystem::path& path);
-  static Hdf5File open_read(
-      const std::filesystem::path& path);  // check the file's CRC before: HDF5 trusts what it reads
+  // The caller must have checked the file's CRC: HDF5 trusts what it reads.
+  static Hdf5File open_read(const std::filesystem::path& path);
 
-  ~Hdf5File();  // closes and ignores errors; a writer calls close()
+  ~Hdf5File();  // closes and ignores errors; writers call close()
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&&) = delete;
   Hdf5File(const Hdf5File&) = delete;
@@ -42,17 +41,16 @@ class Hdf5File {
   void set_attribute(const std::string& object, const std::string& name, const std::string& value);
   void set_attribute(const std::string& object, const std::string& name, std::span<const int64_t> values);
 
-  // Creates a contiguous dataset, and the groups of its path, with room for its elements. The caller writes
-  // them to the file itself after close(), at the offset that this returns. Scalars have the shape [1].
-  // 16-bit floats are raw words.
+  // Creates a contiguous dataset, and the groups of its path, with space for its elements. The caller writes them to
+  // the file itself after close(), at the returned offset. Scalars have the shape [1]. 16-bit floats are raw words.
   int64_t reserve(const std::string& dataset, DType dtype, const Shape& shape);
-  // Creates a dataset that shows boxes of other files. Elements without a source read as NaN (the lowest
-  // value for signed and the highest for unsigned integers).
+  // Creates a dataset that presents boxes of other files. Elements without a source read as NaN (the lowest value for
+  // signed and the highest for unsigned integers).
   void write_virtual(const std::string& dataset, DType dtype, const Shape& shape,
                      std::span<const Source> sources);
 
-  // Reads `part` (global coordinates) of a dataset that holds the box `stored` into the same part of `data`,
-  // a row-major block that holds the box `wanted`. f32 and f64 are converted to the dtype of `data`.
+  // Reads `part` (global coordinates) of a dataset that holds the box `stored` into the same part of `data`, a
+  // row-major block that holds the box `wanted`. f32 and f64 are converted to the dtype of `data`.
   void read(const std::string& dataset, const Rect& stored, const Rect& part, const Tensor& data,
             const Rect& wanted) const;
 
@@ -64,7 +62,7 @@ class Hdf5File {
 
   std::filesystem::path path_;
   int64_t id_;                        // hid_t
-  std::unique_ptr<Hdf5Image> image_;  // of a new file
+  std::unique_ptr<Hdf5Image> image_;  // content of a new file
 };
 
 }  // namespace trifold

@@ -21,7 +21,7 @@ constexpr int64_t kBlockElements = int64_t{1} << 22;  // compared at once
 constexpr size_t kLineWidth = 110;
 
 // Appends "path value" for each value below `value`, except null, which stands for an option that was not given. A list
-// of numbers or words is one value.
+// without objects or lists is one value.
 void add_fields(std::vector<std::string>& fields, const std::string& path, const json& value) {
   const bool leaf = value.is_array() ? std::none_of(value.begin(), value.end(),
                                                     [](const json& item) { return item.is_structured(); })

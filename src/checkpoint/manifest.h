@@ -16,14 +16,15 @@ inline constexpr int kCheckpointVersion = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kViewName = "view.h5";
 inline constexpr std::string_view kLatestName = "LATEST";
-inline constexpr std::string_view kBestName = "BEST";  // the same for the best one (--save-best)
+inline constexpr std::string_view kBestName =  // names the best checkpoint (--save-best)
+    "BEST";  // names the best checkpoint, as LATEST names the latest (--save-best)
 
-// The state besides its tensors that a run needs to continue. The JSON values are stored unchanged and not
-// interpreted here.
+// The state, other than tensors, that a run needs to continue. The JSON values are stored unchanged and not interpreted
+// here.
 struct CheckpointMeta {
   int64_t step = 0;              // training steps done
   int64_t consumed_samples = 0;  // the position in the data, the same on every mesh
-  nlohmann::json model;          // the parts that must agree for the tensors to fit: see compare_models
+  nlohmann::json model;          // the parts that must agree for the tensors to fit; see compare_models
   nlohmann::json mesh;           // the mesh that wrote it; any other mesh can read it
   nlohmann::json config;         // the options of the run
   nlohmann::json state;          // anything else a run keeps (loss scale, tokenizer, ...)
@@ -33,11 +34,11 @@ constexpr int64_t kCrcBlock = int64_t{1} << 20;  // bytes
 
 struct FileInfo {
   enum class Role { Shard, View, Attachment };  // Attachment: a file of the model, such as a tokenizer.json
-  std::string name;                             // within the directory of the checkpoint
+  std::string name;                             // path within the directory of the checkpoint
   Role role = Role::Shard;
   int64_t bytes = 0;
-  uint32_t crc = 0;        // of the whole file
-  uint32_t frame_crc = 0;  // of the bytes, in order, that HDF5 wrote around the elements of tensors
+  uint32_t crc = 0;        // CRC of the whole file
+  uint32_t frame_crc = 0;  // CRC of the bytes, in order, that HDF5 wrote around the elements of tensors
 };
 
 // One box of a tensor: one contiguous dataset of one shard file.
@@ -45,7 +46,7 @@ struct PieceInfo {
   Rect rect;
   int file = 0;             // index into Manifest::files
   int64_t byte_offset = 0;  // offset of its first element in the file
-  uint32_t crc = 0;         // of its elements, little-endian, row-major
+  uint32_t crc = 0;         // CRC of its elements, little-endian, row-major
   // CRC of each kCrcBlock bytes of the elements, so that a part can be read and checked without the rest; empty if
   // there is only one block.
   std::vector<uint32_t> blocks;
@@ -62,7 +63,7 @@ struct TensorInfo {
 
 struct Manifest {
   std::string save_id;  // random, unique to this save
-  std::string run_id;   // of the run it belongs to (checkpoint/run_identity.h); empty in older checkpoints
+  std::string run_id;   // identity of its run (checkpoint/run_identity.h); empty in older checkpoints
   CheckpointMeta meta;
   std::vector<FileInfo> files;
   std::vector<TensorInfo> tensors;  // ordered by name
@@ -71,8 +72,8 @@ struct Manifest {
 // The text of manifest.json; its last field is the CRC32 of all text before that number.
 std::string to_text(const Manifest& manifest);
 
-// Parses and checks the whole text: its CRC, every field, that offsets and sizes fit, and that every tensor
-// is covered exactly. Every mistake is an Error(BadInput) that starts with `where`.
+// Parses and checks the whole text: its CRC, every field, that offsets and sizes fit, and that every tensor is covered
+// exactly. Every mistake is an Error(BadInput) that starts with `where`.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
 // "/param/norm.weight/at_0_128": the path of the dataset of one box in its shard file.

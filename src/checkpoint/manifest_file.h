@@ -11,7 +11,7 @@ namespace trifold {
 
 // A manifest ends with the eight digits of the CRC32 of all text before them, and `"\n}\n`.
 inline constexpr size_t kManifestCrcDigits = 8;              // hexadecimal
-inline constexpr std::string_view kManifestEnd = "\"\n}\n";  // after them
+inline constexpr std::string_view kManifestEnd = "\"\n}\n";  // follows the digits
 inline constexpr size_t kManifestTailBytes = kManifestCrcDigits + kManifestEnd.size();
 
 // Larger files are rejected; a box takes about 100 bytes.

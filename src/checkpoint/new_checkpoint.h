@@ -1,11 +1,10 @@
-// NewCheckpoint: a checkpoint that is being written, from its temporary folder to the commit. One process
-// owns it; others may write shard files into its folder.
+// NewCheckpoint is a checkpoint that is being written, from its temporary folder to the commit. One process owns it;
+// others may write shard files into its folder.
 //
-// The order of a save, which a kill may interrupt anywhere: create a folder in the scratch folder
-// step_N.tmp-<random> (files/scratch_folder.h); write and sync the shards, the view and, last, the manifest;
-// sync the folder; rename it to step_N (the commit); sync the parent; update LATEST; remove checkpoints that
-// retention drops. So a folder called step_<digits> is always complete, and the previous checkpoint is
-// untouched until the new one is committed.
+// The order of a save, which a kill may interrupt anywhere: create a folder in the scratch folder step_N.tmp-<random>
+// (files/scratch_folder.h); write and sync the shards, the view and, last, the manifest; sync the folder; rename it to
+// step_N (the commit); sync the parent; update LATEST; remove checkpoints by the rules of retention. A folder called
+// step_<digits> is therefore always complete, and the previous checkpoint is untouched until the new one is committed.
 #pragma once
 
 #include <filesystem>
@@ -46,17 +45,17 @@ class ScratchFolder;
 struct SaveOptions {
   // The identity of the saving run, for the manifest (checkpoint/run_identity.h); empty if unknown.
   std::string run_id = {};
-  // On rank 0: the folder that the run has locked, checked before each save; null: the folder is created if
-  // it is missing.
+  // On rank 0: the folder that the run has locked, checked before each save; null: the folder is created if it is
+  // missing.
   const SaveFolder* folder = nullptr;
-  // Keeps this many of the newest good checkpoints, at least 2, and removes older ones
-  // (checkpoint/save_folder.h). 0: keeps all.
+  // The number of newest good checkpoints to keep, at least 2; older ones are removed (checkpoint/save_folder.h). 0:
+  // all are kept.
   int retain = 0;
-  // The checkpoint becomes the best of its folder (kBestName), and stays whatever `retain` says.
+  // Marks the checkpoint as the best of its folder (kBestName); it is then kept regardless of `retain`.
   bool is_best = false;
   // Called in every phase, so that tests can end a process there.
   std::function<void(SavePhase)> at_phase = {};
-  // Called, on the thread that saves, with warnings for the user about a save that succeeds.
+  // Called on the saving thread with warnings for the user about a save that succeeds.
   std::function<void(std::string)> warn = {};
 
   void report(std::string warning) const {
@@ -70,7 +69,7 @@ struct SaveOptions {
 // Merges the tables of contents of a checkpoint's files.
 class ManifestBuilder {
  public:
-  // Adds `boxes` of `file`, one piece each, whose file number is set here. Throws if they disagree with boxes
+  // Adds `boxes` of `file`, one piece each; the pieces' file numbers are set here. Throws if they disagree with boxes
   // of other files about a tensor.
   void add(const FileInfo& file, std::span<const TensorInfo> boxes);
   // Throws unless the boxes contain every element of each tensor exactly once.
@@ -85,9 +84,8 @@ class ManifestBuilder {
 
 class NewCheckpoint {
  public:
-  // Creates the temporary folder. If the file system has less space than `bytes` and a reserve, or
-  // options.folder was moved, throws before it creates anything except `root`. `options` must outlive this
-  // object.
+  // Creates the temporary folder. Throws, before it creates anything except `root`, if the file system has less space
+  // than `bytes` and a reserve, or if options.folder was moved. `options` must outlive this object.
   NewCheckpoint(const std::filesystem::path& root, int64_t step, int64_t bytes, const SaveOptions& options);
   // Removes the scratch folder.
   ~NewCheckpoint();
@@ -96,16 +94,16 @@ class NewCheckpoint {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Copies `file` into the folder under its own name and syncs it; returns its description, without boxes,
-  // for ManifestBuilder::add.
+  // Copies `file` into the folder under its own name and syncs it. Returns its description, without boxes, for
+  // ManifestBuilder::add.
   FileInfo attach(const std::filesystem::path& file) const;
 
-  // To be called when all shards are in the folder and on the disk: adds the view and the manifest (`tables`
-  // describes the shards) and commits. A checkpoint of the same step is replaced, atomically if the file
-  // system can exchange two folders.
+  // Call when all shards are in the folder and on the disk. Adds the view and the manifest (`tables` describes the
+  // shards) and commits. A checkpoint of the same step is replaced, atomically if the file system can exchange two
+  // folders.
   void commit(const CheckpointMeta& meta, const ManifestBuilder& tables);
-  // Writes <root>/LATEST and, if it is the best, <root>/BEST; then applies retention. The checkpoint is complete:
-  // what fails here is reported to options.warn.
+  // Writes <root>/LATEST and, for the best checkpoint, <root>/BEST; then applies retention. The checkpoint is already
+  // complete, so failures are reported to options.warn.
   void tidy_up();
 
  private:

@@ -131,12 +131,12 @@ class PieceReader {
   const File& file_;
   const PieceRead& read_;
   DType dtype_;
-  int64_t size_;      // of an element
-  int64_t elements_;  // of the box
+  int64_t size_;      // bytes per element
+  int64_t elements_;  // elements of the box
   int64_t of_block_;  // elements per block
   Buffer block_;
   Buffer converted_;
-  Buffer rows_;  // of a box whose rows are stored
+  Buffer rows_;  // rows of a box with StoredRows
 };
 
 }  // namespace

@@ -59,7 +59,7 @@ int64_t step_of_directory(const fs::path& directory) {
   return step_of_name(absolute.parent_path().filename().string());
 }
 
-// The folder that a checkpoint's directory is in.
+// The folder that contains a checkpoint's directory.
 fs::path folder_of(const fs::path& directory) {
   const fs::path folder = (directory.has_filename() ? directory : directory.parent_path()).parent_path();
   return folder.empty() ? "." : folder;
@@ -82,7 +82,7 @@ std::string way_on(const fs::path& root, int64_t step) {
   return fmt::format("{} holds no complete checkpoint before it", root.string());
 }
 
-// BadInput if `latest`, the step of LATEST, is newer than `step`, the newest that is there.
+// BadInput if `latest`, the step of LATEST, is newer than `step`, the newest checkpoint present.
 void check_none_is_gone(const fs::path& root, int64_t latest, int64_t step) {
   if (latest <= step) return;
   const std::string file = (root / kLatestName).string();
@@ -281,8 +281,8 @@ VerifyReport CheckpointReader::verify() const {
 std::vector<std::string> differing_fields(const nlohmann::json& left, const nlohmann::json& right,
                                           const std::string& left_name, const std::string& right_name) {
   using nlohmann::json;
-  std::map<std::string, std::pair<std::string, std::string>>
-      fields;  // by path: the values, "nothing" if absent
+  // [path] Both values; "nothing" if absent.
+  std::map<std::string, std::pair<std::string, std::string>> fields;
   const auto collect = [&](const json& value, std::string std::pair<std::string, std::string>::*side) {
     const json flat = value.flatten();
     if (!flat.is_object()) return;

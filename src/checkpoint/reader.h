@@ -1,9 +1,10 @@
-// CheckpointReader: loads any boxes of the tensors of a checkpoint, whatever boxes they were stored in.
+// CheckpointReader loads any boxes of the tensors of a checkpoint, independently of the boxes in which they were
+// stored.
 //
-// Nothing is trusted before it is checked: the manifest by its own CRC, each shard file by its size and the
-// CRC of the bytes that HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by its
-// own CRC before any of it is used. Only the needed blocks are read, by their offsets, without HDF5. The view
-// (view.h5) is never read. Reading is not collective; every rank may have its own reader.
+// Everything is checked before it is used: the manifest by its own CRC, each shard file by its size and the CRC of the
+// bytes that HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by its own CRC. Only the
+// needed blocks are read, by their offsets, without HDF5; the view (view.h5) is never read. Reading is not collective;
+// every rank may have its own reader.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +21,10 @@ namespace trifold {
 
 enum class FloatConversion { Refuse, Allow };
 
-// The checkpoint of a folder that a reader takes.
+// Which checkpoint of a folder a reader opens.
 enum class Newest {
-  OrError,  // the newest; BadInput if it is damaged or gone
-  Usable,   // the newest whose manifest is valid, for callers that report those they pass over
+  OrError,  // the newest; BadInput if it is damaged or missing
+  Usable,   // the newest with a valid manifest, for callers that report the newer ones
 };
 
 // The result of verifying every byte of a checkpoint.
@@ -31,15 +32,15 @@ struct VerifyReport {
   int64_t files = 0;
   int64_t tensors = 0;
   int64_t bytes = 0;
-  std::vector<std::string> problems;  // one sentence for each
+  std::vector<std::string> problems;  // one sentence each
   bool ok() const { return problems.empty(); }
 };
 
 class CheckpointReader {
  public:
-  // `named` is the directory of one checkpoint, a directory of checkpoints, or its file BEST, which names one
-  // (kBestName). In a directory of checkpoints `newest` decides which one is read. BadInput if there is none,
-  // or if the directory's name is that of another step.
+  // `named` is the directory of one checkpoint, a directory of checkpoints, or its file BEST, which names a checkpoint
+  // (kBestName). In a directory of checkpoints `newest` decides which one is read. BadInput if there is none, or if the
+  // directory's name is that of another step.
   explicit CheckpointReader(const std::filesystem::path& named, Newest newest = Newest::OrError);
 
   const std::filesystem::path& directory() const { return directory_; }
@@ -48,10 +49,10 @@ class CheckpointReader {
   const std::vector<TensorInfo>& tensors() const { return manifest_.tensors; }
   const TensorInfo* find(const std::string& name) const;  // null if there is none
 
-  // Fills the data of every wanted box. The dtype must be that of the stored tensor or, if conversion is
-  // allowed, both must be floating-point types (rounded to nearest). One Error(BadInput) lists everything
-  // that is missing or does not fit before anything is read; a damaged file is also an Error(BadInput), which
-  // names file and tensor, and the data are then unspecified.
+  // Fills the data of every wanted box. The dtype must be that of the stored tensor or, if conversion is allowed, both
+  // must be floating-point types (rounded to nearest). Throws one Error(BadInput) with everything that is missing or
+  // does not fit before anything is read. A damaged file is also an Error(BadInput), which names file and tensor; the
+  // data are then unspecified.
   void load(std::span<const NamedTensor> wanted, FloatConversion conversion = FloatConversion::Refuse);
 
   // Whether every file exists with its full size; reads none of them.

@@ -36,7 +36,7 @@ struct SafeTensor {
   int64_t bytes() const { return end - begin; }
 };
 
-// The format's name of a type, and the reverse; empty for a type that has no counterpart here.
+// The format's name of a type, and the type of a name; empty if there is no counterpart.
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_of_safetensors(std::string_view name);
 
@@ -62,7 +62,7 @@ class SafetensorsFile {
 
  private:
   File file_;
-  int64_t data_ = 0;  // where the elements begin
+  int64_t data_ = 0;  // offset of the elements
   std::vector<SafeTensor> tensors_;
 };
 
@@ -74,12 +74,12 @@ class SafetensorsModel {
     const SafeTensor* tensor;
   };
 
-  // `folder` must contain model.safetensors or an index. The former is read if it has both: transformers leaves the
-  // index of an earlier model there. BadInput if it has neither, or if files and index disagree.
+  // `folder` must contain model.safetensors or an index. If it has both, model.safetensors is read: transformers leaves
+  // the index of an earlier model in place. BadInput if it has neither, or if files and index disagree.
   explicit SafetensorsModel(const std::filesystem::path& folder);
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
-  bool ignores_index() const { return ignores_index_; }  // beside model.safetensors
+  bool ignores_index() const { return ignores_index_; }  // whether an index exists next to model.safetensors
 
  private:
   void add_file(const std::filesystem::path& path);
@@ -89,16 +89,16 @@ class SafetensorsModel {
   std::map<std::string, Entry> tensors_;
 };
 
-// Writes one file, whose tensors are known beforehand; their elements may be written in any order.
+// Writes one file, whose tensors are known in advance; their elements may be written in any order.
 class SafetensorsWriter {
  public:
-  // Creates the file, which must not exist, and writes its header, whose metadata have `made_by` unless it is empty.
+  // Creates the file, which must not exist, and writes its header, with `made_by` in its metadata unless it is empty.
   // Sets the offsets of `tensors`.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafeTensor> tensors,
                     const std::string& made_by = {});
   // Writes bytes of tensor `index`, starting at byte `offset` of it.
   void write(size_t index, int64_t offset, const void* from, size_t bytes) const;
-  // Must be called after the last byte: waits until everything is on the disk.
+  // Call after the last byte: waits until everything is on the disk.
   void finish();
 
  private:

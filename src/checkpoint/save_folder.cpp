@@ -73,7 +73,7 @@ std::string owner_of(int folder) {
 // Writes a hint for runs that are rejected later. If it cannot be written, as on a full disk, the run
 // continues.
 void write_owner(int folder) {
-  ::unlinkat(folder, std::string(kOwnerName).c_str(), 0);  // of a killed run
+  ::unlinkat(folder, std::string(kOwnerName).c_str(), 0);  // a killed run's file
   const int file = ::openat(folder, std::string(kOwnerName).c_str(),
                             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (file < 0) return;
@@ -89,12 +89,12 @@ bool means_no_locks(int error) {
   return false;
 }
 
-// Takes the lock of an open folder. BadInput if another process has it. Returns 0, or the error by which the
-// file system reports that it has no locks. A mere check (check_not_taken) holds the lock for a moment; this
-// waits for it to be released.
-int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
+// Takes the lock of an open folder with flock's `operation`. BadInput if another process has it. Returns 0, or the
+// error by which the file system reports that it has no locks. A mere check (check_not_taken) holds the lock for a
+// moment, so this waits for its release.
+int take(int folder, const fs::path& root, int operation, SaveFolder::Lock lock) {
   constexpr int kTries = 20;
-  for (int tries = 1; lock(folder, how | LOCK_NB) != 0;) {
+  for (int tries = 1; lock(folder, operation | LOCK_NB) != 0;) {
     const int error = errno;
     if (means_no_locks(error)) return error;
     check(error == EWOULDBLOCK || error == EINTR, "{} cannot be locked for this run: {}", root.string(),
@@ -109,8 +109,8 @@ int take(int folder, const fs::path& root, int how, SaveFolder::Lock lock) {
   return 0;
 }
 
-// Whether a run may have written this text, the first bytes of its file `name`. A name of a step that was damaged since is
-// replaced too: it says nothing that the folder does not.
+// Whether a run may have written this text, the first bytes of its file `name`. A step's name that was damaged later
+// may be replaced too: it contains nothing that the folder does not.
 bool is_own_text(std::string_view name, std::string_view text) {
   if (text.empty()) return true;  // cut short by a full disk
   if (name == kOwnerName) return text.starts_with(kOwnerBegin);

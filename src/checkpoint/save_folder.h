@@ -1,5 +1,5 @@
-// The folder that a run saves its checkpoints in: locked by one run at a time, without leftovers of
-// interrupted saves, and with as many checkpoints as asked for.
+// The folder in which a run saves its checkpoints: locked by one run at a time, without leftovers of interrupted saves,
+// and with the requested number of checkpoints.
 #pragma once
 
 #include <filesystem>
@@ -13,16 +13,16 @@
 
 namespace trifold {
 
-// The file that names the run which has locked the folder, as "process 4711 on host node7". A killed run's
-// file is overwritten by the next run.
+// The file that names the run which has locked the folder, as "process 4711 on host node7". The next run overwrites a
+// killed run's file.
 inline constexpr std::string_view kOwnerName = "OWNER";
 
-// Locks a folder for one run. Two runs in one folder would remove each other's checkpoints, so the second is
-// rejected. The lock is the kernel's and is released when the process ends, however it ends. File systems
-// without locks are used without one, with a warning.
+// Locks a folder for one run. Two runs in one folder would remove each other's checkpoints, so the second is rejected.
+// The lock is the kernel's and is released at any end of the process. File systems without locks are used without one,
+// with a warning.
 class SaveFolder {
  public:
-  using Lock = int (*)(int folder, int how);  // as flock(2)
+  using Lock = int (*)(int folder, int operation);  // as flock(2)
 
   // Creates the folder if it is missing, locks it, and removes the leftovers of unfinished saves
   // (files/scratch_folder.h). BadInput if another process holds the lock, or as check_own_files. `lock` is for
@@ -32,8 +32,8 @@ class SaveFolder {
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
 
-  // Throws if the path no longer leads to the locked folder, because that was moved, removed or replaced.
-  // Must be called before each save, which would otherwise create the folder again, without a lock.
+  // Throws if the path no longer leads to the locked folder, because it was moved, removed or replaced. Call it before
+  // each save, which would otherwise create the folder again, without a lock.
   void check_in_place() const;
 
   // Warnings for the user that do not prevent the run from saving.
@@ -58,8 +58,8 @@ int64_t step_of_name(std::string_view name);
 // The checkpoint folders in `root`, by name, with their steps, newest first; empty if `root` is missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& root);
 
-// The step of the checkpoint that LATEST names as the last one saved; -1 if there is no such file, or its text is no name.
-// It may lag behind the checkpoints, because it is written after each.
+// The step of the checkpoint that LATEST names as the last one saved; -1 if the file does not exist or contains no
+// name. It may lag behind the checkpoints, because it is written after each.
 int64_t latest_step(const std::filesystem::path& root);
 
 // Makes the checkpoint of `step` the best of the folder: <root>/BEST contains its name, as
@@ -68,11 +68,11 @@ void mark_best(const std::filesystem::path& root, int64_t step);
 // The checkpoint named by a file BEST in the same folder. BadInput for any other text.
 std::filesystem::path best_checkpoint(const std::filesystem::path& file);
 
-// Removes the checkpoints older than the options.retain newest good ones, of which at least two are kept. A
-// checkpoint is good if its manifest is valid, its files exist with their full size, and its first step is
-// not known to have been non-finite. The newest one known to have been trained on (checkpoint/first_step.h)
-// is kept too, and so is the best. Each is moved to a scratch folder before its files are removed, so that a
-// kill cannot leave half a checkpoint. Folders that cannot be removed are reported to options.warn.
+// Removes the checkpoints older than the options.retain newest good ones, of which at least two are kept. A checkpoint
+// is good if its manifest is valid, its files exist with their full size, and its first step is not known to have been
+// non-finite. The best checkpoint is kept too, and so is the newest one from which training is known to have continued
+// (checkpoint/first_step.h). Each is moved to a scratch folder before its files are removed, so that a kill cannot
+// leave half a checkpoint. Folders that cannot be removed are reported to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 
 // The warning about an old checkpoint that could not be removed.

@@ -1,7 +1,7 @@
-// ShardFile writes one HDF5 file of a checkpoint in two steps. First HDF5 lays out the file: its structure,
-// and space for the elements of every box. Then the elements are written directly to their offsets, block by
-// block with their checksums. So HDF5's process-wide lock is held only for the layout, a full disk is an
-// ordinary error, and a box may be written in parts, without memory for a whole one.
+// ShardFile writes one HDF5 file of a checkpoint in two steps. First HDF5 lays out the file: its structure, and space
+// for the elements of every box. Then the elements are written directly to their offsets, block by block with their
+// checksums. HDF5's process-wide lock is therefore held only for the layout, a full disk is an ordinary error, and a
+// box may be written in parts, without memory for a whole one.
 //
 // Equal boxes and elements give equal bytes.
 #pragma once
@@ -36,14 +36,14 @@ class ShardFile {
   const std::vector<ShardBox>& boxes() const { return boxes_; }
   // Writes the next elements of a box, in row-major order.
   void append(size_t box, const void* data, size_t bytes);
-  // Must be called after the last element of the last box: waits until everything is on the disk. Then valid:
+  // Call after the last element of the last box: waits until everything is on the disk. Afterwards these are valid:
   void finish();
   const FileInfo& info() const { return info_; }
   PieceInfo piece(size_t box) const;  // its file number is 0
 
  private:
   std::vector<ShardBox> boxes_;
-  std::vector<int64_t> offsets_;  // in the file
+  std::vector<int64_t> offsets_;  // [box] offset in the file
   std::vector<BlockCrc> crcs_;
   std::optional<File> file_;  // opened after HDF5 has closed it
   FileInfo info_;

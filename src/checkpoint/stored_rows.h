@@ -1,5 +1,5 @@
-// StoredRows: a tensor's box whose rows, the indices of its first dim, are not side by side in memory, as those of a
-// table in a file.
+// StoredRows gives access to a tensor's box whose rows (the indices of its first dim) are not contiguous in memory,
+// such as the rows of a table in a file.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace trifold {
 class StoredRows {
  public:
   virtual ~StoredRows() = default;
-  // Copy rows [first, first + count) of the box, side by side at `to` and `from`.
+  // Copy rows [first, first + count) of the box to and from contiguous memory.
   virtual void read(int64_t first, int64_t count, std::byte* to) = 0;
   virtual void write(int64_t first, int64_t count, const std::byte* from) = 0;
 

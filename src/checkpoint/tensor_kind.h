@@ -1,5 +1,5 @@
-// The kind of a stored tensor, which is the first part of its name "<kind>/<parameter>"
-// (checkpoint/writer.h). The kind of weights is "param"; all others are optimizer state.
+// The kind of a stored tensor is the first part of its name "<kind>/<parameter>" (checkpoint/writer.h). Weights have
+// the kind "param"; all other kinds are optimizer state.
 #pragma once
 
 #include <string_view>

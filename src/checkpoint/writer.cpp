@@ -14,8 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The description of a rank's boxes for the other ranks: before the write without, after it with the
-// description of its file.
+// The description of a rank's boxes for the other ranks: before the write without, after it with the description of its
+// file.
 struct ShardTable {
   std::vector<TensorInfo> boxes;  // one piece each
   FileInfo file;

@@ -28,7 +28,7 @@ using nlohmann::json;
 struct WrittenPart {
   const WeightMap* map;
   DType dtype;
-  int64_t first_row;  // of ours
+  int64_t first_row;  // first row in our parameter
   SafeTensor tensor;
   int64_t bytes;
 };
@@ -126,8 +126,8 @@ class Exporter {
   }
 
   CheckpointReader& from_;
-  DType dtype_ = DType::F32;  // of the part that is being written
-  int64_t bytes_;             // of a buffer
+  DType dtype_ = DType::F32;  // type of the part that is being written
+  int64_t bytes_;             // bytes of a buffer
   Buffer read_, turned_;
 };
 
@@ -177,7 +177,7 @@ void write_index(const fs::path& folder, const std::vector<std::vector<const Wri
   write_text(folder / kSafetensorsIndexName, json_text(index, 2) + "\n");
 }
 
-// The place of a new folder. BadInput if something else is there.
+// The path of a new folder. BadInput unless it is empty or does not exist.
 fs::path new_folder(const std::string& path) {
   const fs::path place = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
   std::error_code ignored;

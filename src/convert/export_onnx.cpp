@@ -183,7 +183,7 @@ class RecommenderGraph {
     if (shape_.wide) terms_.push_back(product(x, "wide.weight"));
   }
 
-  // As transform_dense (clicks/click_transform.h), a missing number counting as 0.
+  // As transform_dense (clicks/click_transform.h), with 0 for a missing value.
   std::string transformed(const std::string& raw) {
     const std::string zero = file_.number(0.0F);
     std::string x = file_.add("Where", {file_.add("IsNaN", {raw}), zero, raw});
@@ -218,7 +218,7 @@ class RecommenderGraph {
     return file_.add("Log", {file_.add("Add", {x, file_.number(more)})});
   }
 
-  // The rows of ids that are not below 0. Ids outside the table are treated as those of the training data were.
+  // The rows of ids of at least 0. Ids outside the table are treated as in the training data.
   std::string rows_of(const std::string& wanted, const EmbeddingTable& table, const std::string& mapping) {
     if (mapping == name_of(IdPolicy::Modulo)) return file_.add("Mod", {wanted, file_.integers({table.rows})});
     if (mapping == name_of(IdPolicy::Clip))
@@ -226,7 +226,7 @@ class RecommenderGraph {
     return wanted;
   }
 
-  // The rows that training gave to keys.
+  // The rows that training assigned to keys.
   std::string rows_of_keys(const std::string& keys, const EmbeddingTable& table) {
     std::vector<KeyTable::Entry> owners(static_cast<size_t>(table.rows - KeyTable::kFirstRow));
     ShardSpec spec;
@@ -244,7 +244,7 @@ class RecommenderGraph {
     return file_.lookup(keys, known, rows, KeyTable::kOtherRow);
   }
 
-  // [batch, any, E]: the rows of a bag. Those of ids below 0, or of the key -1, are multiplied by 0.
+  // [batch, any, E]: the rows of a bag. Rows of negative ids, or of the key -1, are multiplied by 0.
   std::string rows_of_bag(const ClickTable& column, const EmbeddingTable& table) {
     const std::string ids = (column.keyed() ? "keys." : "ids.") + column.name;
     file_.input(ids, true, -1);
@@ -254,8 +254,8 @@ class RecommenderGraph {
     const std::string known = column.keyed()
                                   ? file_.add("Not", {file_.add("Equal", {ids, file_.integers({-1})})})
                                   : file_.add("GreaterOrEqual", {ids, zero});
-    const std::string there = counts_[column.name] = file_.add("Cast", {known}, {{"to", kFloat}});
-    std::string factor = there;
+    const std::string is_id = is_id_[column.name] = file_.add("Cast", {known}, {{"to", kFloat}});
+    std::string factor = is_id;
     if (stored_.setup.schema.weighted) {
       const std::string weights = "weights." + column.name;
       file_.input(weights, false, -1, ids);
@@ -271,7 +271,7 @@ class RecommenderGraph {
     const std::string one = file_.integers({1});
     std::string bag = file_.add("ReduceSum", {rows, one}, {{"keepdims", 0}});
     if (stored_.setup.mean) {
-      const std::string count = file_.add("ReduceSum", {counts_.at(column), one}, {{"keepdims", 1}});
+      const std::string count = file_.add("ReduceSum", {is_id_.at(column), one}, {{"keepdims", 1}});
       bag = file_.add("Div", {bag, file_.add("Max", {count, file_.number(1.0F)})});
     }
     if (shape_.wide) {
@@ -341,10 +341,11 @@ class RecommenderGraph {
   const DlrmShape& shape_;
   OnnxFile& file_;
   std::map<std::string, std::vector<std::byte>> other_rows_;
-  std::vector<std::string> vectors_;           // [batch, D], the bottom MLP's first
-  std::vector<std::string> terms_;             // [batch, 1] or [batch, labels], of the logits
-  std::map<std::string, std::string> there_;   // weights in the file, by their names in the checkpoint
-  std::map<std::string, std::string> counts_;  // of the ids of bags, by the names of their tables
+  std::vector<std::string> vectors_;          // [batch, D], the bottom MLP's first
+  std::vector<std::string> terms_;            // [batch, 1] or [batch, labels], summands of the logits
+  std::map<std::string, std::string> there_;  // [name in the checkpoint] a weight already in the file
+  std::map<std::string, std::string>
+      is_id_;  // [table] the tensor with 1 for each id of a bag and 0 for padding
 };
 
 }  // namespace

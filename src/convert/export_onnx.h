@@ -1,10 +1,10 @@
-// A trained recommender as a file in the ONNX format, for programs that only predict.
+// Exports a trained recommender in the ONNX format, for programs that only predict.
 //
-//   dense         f32 [batch, dense]   numbers as they were before the transform of the training data, which the
-//                                      graph has in it; NaN is a missing one. Not there without dense features
-//   ids.<table>   i64 [batch, any]     the ids of a sample's bag; -1 fills up the bags that are shorter than the
-//                                      widest. Each is below the rows of the table, unless the training data were
-//                                      read with an id policy that the graph has in it
+//   dense         f32 [batch, dense]   values before the transform of the training data, which is part of the
+//                                      graph; NaN is a missing one. Absent without dense features
+//   ids.<table>   i64 [batch, any]     the ids of a sample's bag; -1 pads bags to the width of the widest. Each is
+//                                      below the rows of the table, unless the training data were read with an id
+//                                      policy, which is part of the graph
 //   weights.<table>  f32 [batch, any]  the weights of these ids; only if the training data had some
 //   logit         f32 [batch]
 //   probability   f32 [batch]
@@ -26,8 +26,8 @@ struct ExportedOnnx {
   int64_t bytes = 0;
 };
 
-// Writes config.save, a name that ends in .onnx. BadInput for another name, for options that have no effect here,
-// and for a checkpoint that is damaged, that does not say how its dense numbers were transformed, or whose weights
+// Writes the file config.save, whose name ends in .onnx. BadInput for another name, for options that have no effect
+// here, and for a checkpoint that is damaged, that does not record the transform of its dense values, or whose weights
 // take 2 GiB or more.
 ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config);
 

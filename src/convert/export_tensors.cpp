@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
-// Rows [first, first + count) of a stored matrix, or numbers of a vector, as they are stored.
+// Rows [first, first + count) of a stored matrix, or elements of a vector, unconverted.
 void read_stored(CheckpointReader& from, const TensorInfo& tensor, int64_t first, int64_t count,
                  std::vector<std::byte>& into) {
   ShardSpec spec;
@@ -93,7 +93,7 @@ class TensorExport {
 
  private:
   using Sink = std::function<void(const void* data, size_t bytes)>;
-  using Rows = std::shared_ptr<const std::vector<int64_t>>;  // of a table, ascending
+  using Rows = std::shared_ptr<const std::vector<int64_t>>;  // rows of a table, ascending
   struct Part {
     SafeTensor tensor;
     std::function<void(const Sink&)> write;
@@ -102,7 +102,7 @@ class TensorExport {
   void open_older(const std::string& path, const StoredRecommender& stored) {
     older_.emplace(path);
     if (!is_recommender(*older_)) bad_input("--changed-since {} is not a checkpoint of a recommender", path);
-    // Its tensors are those of a model, in their shapes.
+    // Its tensors belong to a model and have the right shapes.
     older_other_rows_ = other_rows(*older_, stored_recommender(*older_).setup);
     nlohmann::json then = older_->meta().model, now = from_.meta().model;
     for (nlohmann::json* model : {&then, &now})
@@ -173,7 +173,8 @@ class TensorExport {
   }
 
   using Means = std::map<std::string, std::vector<std::byte>>;
-  // Puts the mean in the place of the row of unknown values (recommend/weights/other_rows.h), if it is among rows that were read.
+  // Puts the mean into the row of unknown values (recommend/weights/other_rows.h), if it is among the rows that were
+  // read.
   static void put_other_row(const Means& means, const FileWeight& weight, int64_t first, int64_t count,
                             std::vector<std::byte>& rows) {
     const int64_t at = ClickTable::kOtherRow - first;
@@ -266,8 +267,8 @@ class TensorExport {
     return rows;
   }
 
-  // Marks rows whose first `bytes` differ; row i of the tensors is row i + offset of the table. `table`: the tensors are
-  // its rows.
+  // Marks rows whose first `bytes` differ; row i of the tensors is row i + offset of the table. `table`: the tensors
+  // are its rows.
   void compare(const TensorInfo& then, const TensorInfo& now, int64_t rows, int64_t offset, size_t bytes,
                std::vector<bool>& changed, const FileWeight* table = nullptr) {
     std::vector<std::byte> old;

@@ -88,12 +88,12 @@ const WeightMap* names_in(const SafetensorsModel& files, const WeightMap& map, c
 // The location of each part of each parameter, in the order of the maps; all mismatches are reported at once.
 struct Sources {
   std::vector<std::vector<SafetensorsModel::Entry>> parts;
-  std::set<std::string> types;  // of weights that may have 16 bits
+  std::set<std::string> types;  // types of the weights that may have 16 bits
   int64_t tensors = 0;
   int64_t skipped = 0;  // tensors of layers that are left out
 };
 
-// Takes a tensor that another one stands for from there.
+// Reads a tensor that another tensor replaces from that one.
 Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& maps, const ModelConfig& model,
                  const std::map<std::string, std::string>& stand_ins, const std::string& where) {
   Sources sources;
@@ -196,12 +196,12 @@ class Importer {
   }
 
   ShardFile& to_;
-  DType dtype_ = DType::F32;  // of the parameter that is being written
-  int64_t bytes_;             // of a buffer
+  DType dtype_ = DType::F32;  // type of the parameter that is being written
+  int64_t bytes_;             // bytes of a buffer
   Buffer read_, turned_;
 };
 
-// Whether two tensors have the same values, whatever their types.
+// Whether two tensors have the same values, in any types.
 bool are_equal(const SafetensorsModel::Entry& a, const SafetensorsModel::Entry& b) {
   if (a.tensor->shape != b.tensor->shape) return false;
   const auto type_a = dtype_of_safetensors(a.tensor->dtype), type_b = dtype_of_safetensors(b.tensor->dtype);
@@ -223,8 +223,8 @@ bool are_equal(const SafetensorsModel::Entry& a, const SafetensorsModel::Entry& 
   return true;
 }
 
-// Tied tensors, as transformers treats them: one of them stands for both, and two that differ stay two. Returns which
-// tensor stands for which missing one.
+// Tied tensors, as transformers treats them: a missing one equals the other, and two that differ stay separate.
+// Returns, for each missing tensor, the tensor that replaces it.
 std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, ModelConfig& model,
                                                 const std::string& where,
                                                 const std::function<void(std::string)>& warn) {

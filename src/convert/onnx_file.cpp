@@ -35,7 +35,7 @@ ProtoMessage tensor_head(const std::string& name, uint64_t type, const Shape& sh
 }
 constexpr int kRawData = 9;
 
-// ValueInfoProto of [batch] or, with a width other than 0, of [batch, width]; one below 0 is called that of `like`.
+// ValueInfoProto of [batch] or, with a width other than 0, of [batch, width]; a negative width has the name `like`.
 ProtoMessage value_info(const std::string& name, uint64_t type, int64_t width, const std::string& like) {
   ProtoMessage shape;
   shape.bytes(1, ProtoMessage().bytes(2, "batch").text());
@@ -151,7 +151,7 @@ void OnnxFile::write(const Write& write) const {
   ProtoMessage graph = graph_;
   graph.bytes(2, "recommender");
   size_t bytes = graph.text().size();
-  std::vector<ProtoMessage> heads;  // the bytes in front of each weight's numbers
+  std::vector<ProtoMessage> heads;  // the bytes before each weight's elements
   for (const Weight& weight : weights_) {
     const size_t numbers = static_cast<size_t>(weight.shape.elements()) * sizeof(float);
     ProtoMessage field;

@@ -1,9 +1,9 @@
-// OnnxFile: a model in the ONNX format (ONNX 1.8: operator set 13, IR version 7), which onnxruntime and other
-// programs compute. Operations are added in the order in which they are computed; each makes one tensor, known by
-// its name. Weights stay where they are until the file is written, a piece at a time.
+// OnnxFile builds a model in the ONNX format (ONNX 1.8: operator set 13, IR version 7), which onnxruntime and other
+// programs compute. Operations are added in the order of computation; each makes one tensor, known by its name. Weights
+// are read only while the file is written, a piece at a time.
 //
-// The format is protocol buffers: numbered fields, each a number of variable length, or bytes preceded by their length.
-// A file has less than 2 GiB, which is as long as such a message may be.
+// The format is protocol buffers: numbered fields, each an integer of variable length, or bytes preceded by their
+// length. A message, and therefore a file, has less than 2 GiB.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace trifold {
 
-// A message of protocol buffers that is being put together.
+// Builds a message of protocol buffers.
 class ProtoMessage {
  public:
   ProtoMessage& number(int field, uint64_t value);
@@ -34,10 +34,10 @@ class ProtoMessage {
 class OnnxFile {
  public:
   using Write = std::function<void(std::string_view bytes)>;
-  // Rows [first, first + count) of a weight as f32, without gaps; a vector's rows are its numbers.
+  // Reads rows [first, first + count) of a weight as f32, contiguously; a vector's rows are its elements.
   using ReadRows = std::function<void(int64_t first, int64_t count, float* into)>;
 
-  // Input and output have any number of rows, "batch". -1 is a width that may change from call to call, and is that of
+  // Inputs and outputs have any number of rows, "batch". Width -1 may change from call to call; it equals the width of
   // the input `like`, if one is named.
   void input(const std::string& name, bool is_ids, int64_t width, const std::string& like = {});
   void output(const std::string& name);  // f32 [batch]
@@ -47,26 +47,26 @@ class OnnxFile {
   std::string integers(const std::vector<int64_t>& values);  // a constant, i64 [n]
   std::string number(float value);                           // a constant, [1]
 
-  // Returns the name of its output. `numbers` and `lists` are attributes.
+  // Adds an operation and returns the name of its output. `numbers` and `lists` are attributes.
   using Number = std::pair<const char*, int64_t>;
   using List = std::pair<const char*, std::vector<int64_t>>;
   std::string add(const char* operation, const std::vector<std::string>& inputs,
                   std::initializer_list<Number> numbers = {}, const std::vector<List>& lists = {});
-  // For each element of `x`, i64, the value of `values` at the place that it has in `keys`, which differ, or `absent`.
-  // LabelEncoder of the operator set ai.onnx.ml 2.
+  // For each element of `x`, i64, the element of `values` at the index of the equal key in `keys` (all different), or
+  // `absent`. LabelEncoder of the operator set ai.onnx.ml 2.
   std::string lookup(const std::string& x, const std::vector<int64_t>& keys,
                      const std::vector<int64_t>& values, int64_t absent);
-  // Gives a tensor the name of an output.
+  // Names a tensor as an output.
   void name_as(const std::string& output, const std::string& tensor);
 
-  // BadInput where it would be too long.
+  // BadInput if the file would be too long.
   void write(const Write& write) const;
 
  private:
   std::string add_node(const char* operation, std::string_view domain, const std::vector<std::string>& inputs,
                        std::initializer_list<Number> numbers, const std::vector<List>& lists);
   struct Weight {
-    ProtoMessage head;  // all but the numbers
+    ProtoMessage head;  // everything except the elements
     Shape shape;
     ReadRows read;
   };

@@ -40,7 +40,7 @@ PretrainConfig run_on(const ModelConfig& model, const ReshardConfig& target) {
   return resolve(std::move(plan)).run;
 }
 
-// Whether the rank may save anything, of whatever stage.
+// Whether the rank may save anything, of any stage.
 bool saves_something(const ParamList& params, const MeshCoords& coords, const MeshSizes& sizes,
                      const ZeroSharing& zero) {
   const auto specs = params.specs();
@@ -117,7 +117,7 @@ class Passage {
 
   CheckpointReader& from_;
   std::vector<ShardFile>& files_;
-  int64_t bytes_;  // of both buffers
+  int64_t bytes_;  // bytes of both buffers
   std::map<std::string, std::vector<Target>> targets_;
   Buffer chunk_, part_;
 };
@@ -150,9 +150,8 @@ CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config
   return meta;
 }
 
-// The result is the same state of the same run, so its folder must be that run's, and another than the one that is
-// read. If the run is unknown, the same step
-// may be rewritten.
+// The result is the same state of the same run, so its folder must be that run's, but not the folder that is read. If
+// the run is unknown, the same step may be rewritten.
 void check_target(const CheckpointReader& from, const std::string& save) {
   const std::filesystem::path target = std::filesystem::path(save) / step_directory_name(from.meta().step);
   if (std::error_code missing; std::filesystem::equivalent(target, from.directory(), missing))

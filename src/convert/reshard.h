@@ -16,7 +16,7 @@ namespace trifold {
 // The boxes of each file of the target, in the order in which its writer stores them.
 using ShardLayout = std::vector<std::vector<ShardBox>>;
 
-// Where a run of `model` on the mesh, pipeline and ZeRO stage of `target` stores tensors of these kinds
+// The boxes that a run of `model` on the mesh, pipeline and ZeRO stage of `target` stores of tensors of these kinds
 // ("param", "adam_m", ...; "param" first): one list for each rank, empty for ranks that own nothing. BadInput if the
 // model cannot be sharded like that.
 ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
@@ -26,9 +26,9 @@ ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
 ShardLayout layout_of_files(const std::vector<TensorInfo>& tensors, int files);
 
 // Writes the checkpoint `from` under config.save as configured; returns its folder. Shard files and view are
-// bit-identical to those that a run on the target mesh would have saved. Memory: config.max_memory MiB beyond tables of
-// boxes. A kill leaves a temporary folder but no checkpoint. The result belongs to the same run: BadInput if
-// config.save holds checkpoints of another run, or if a run is saving there. `warn` gets notes for the user about a
+// bit-identical to the files that a run on the target mesh would have saved. Memory: config.max_memory MiB beyond
+// tables of boxes. A kill leaves a temporary folder but no checkpoint. The result belongs to the same run: BadInput if
+// config.save holds checkpoints of another run, or if a run is saving there. `warn` receives notes for the user about a
 // checkpoint that was written.
 std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& config,
                               const std::function<void(std::string)>& warn = {});

@@ -1,4 +1,4 @@
-// The tokenizer files next to a model in Hugging Face's folder. `trifold convert` keeps them in the checkpoint, and
+// The tokenizer files next to a model in Hugging Face's folder. `trifold convert` stores them in the checkpoint, and
 // writes them next to an exported model.
 #pragma once
 
@@ -17,13 +17,13 @@ inline constexpr const char* kSentencePieceModel = "tokenizer.model";
 // The tokenizer files in `folder`. BadInput for one that is not a regular file or is too large for a tokenizer.
 std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
 
-// Sets the tokenizer in `data` to one of `files` (without folder): tokenizer.json, or tokenizer.model if the former is
-// missing or of an unsupported kind. Returns why tokenizer.json cannot be used; empty if it can, or is missing. A byte
+// Sets the tokenizer in `data` to one of `files` (without folder): tokenizer.json, or tokenizer.model if tokenizer.json
+// is missing or unsupported. Returns why tokenizer.json cannot be used; empty if it can, or is missing. A byte
 // tokenizer in `data` is kept: the model was trained with it.
 std::string name_tokenizer(const std::vector<std::filesystem::path>& files, DataConfig& data);
 
-// The tokenizer files, with their names, to write next to a model exported from `checkpoint`, whose tokenizer is that
-// of `data`.
+// The tokenizer files, with their names, to write next to a model exported from `checkpoint` with the tokenizer of
+// `data`.
 struct FileToWrite {
   std::filesystem::path from;
   std::string name;

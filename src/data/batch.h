@@ -1,7 +1,7 @@
-// Batch: the tokens of one micro-batch. DataSource: where batches come from.
+// Batch holds the tokens of one micro-batch. DataSource reads batches.
 //
-// The training order is a pure function of the seed, and the position in it is one integer, the number of
-// samples consumed so far; so the global batch does not depend on the mesh, and resume needs nothing else.
+// The training order is a pure function of the seed, and the position in it is one integer, the number of samples
+// consumed so far; so the global batch does not depend on the mesh, and resume needs nothing else.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace trifold {
 // Base of additional data of a batch that only the blocks of one kind of model read.
 struct BatchPart {};
 
-// The values that a model's blocks read with each micro-batch, by the index of a BatchValueId (nn/reports.h); 1 where the
-// trainer sets none.
+// Scalars that a model's blocks read with each micro-batch, indexed by BatchValueId (nn/reports.h); 1 if the trainer
+// sets none.
 constexpr int kMostBatchValues = 1;
 using BatchValues = std::array<double, kMostBatchValues>;
 constexpr BatchValues kUnitValues = {1};
@@ -29,23 +29,23 @@ struct Batch {
   Tensor tokens;       // i32 [b, T]
   Tensor labels;       // i32 [b, T]
   Tensor positions;    // i32 [b, T], 0 .. T-1 in each sample, or in each document
-  Tensor loss_weight;  // f32 [b, T], 1 where the label counts, 0 where it does not
+  Tensor loss_weight;  // f32 [b, T], 1 if the label counts, else 0
 
-  // The position in the sample at which the document of each token begins; attention does not look beyond it.
-  // Without memory if documents may attend to each other (DataSource::separates_documents). Always covers all
-  // positions, even if `rows` are only some.
+  // The position in the sample at which the document of each token begins; attention does not look beyond it. Without
+  // memory if documents may attend to each other (DataSource::separates_documents). Covers all positions, even if
+  // `rows` are only some.
   Tensor document_begin;  // i32 [b, positions]
 
-  // Tokens that the data do not have. They get no loss, and no statistic of a model counts them: unlike tokens with a loss
-  // weight of 0, which are part of the text. Without memory if there are none.
+  // Marks tokens that the data do not have. They get no loss, and no statistic of a model counts them, unlike tokens
+  // with a loss weight of 0, which are part of the text. Without memory if there are none.
   Tensor padding;  // i32 [b, T], 1 in samples that fill up the batch (read_padded), otherwise 0
 
-  // Pairs of sentences; other sources do not set them and other models do not read them.
+  // Pairs of sentences; only sources of pairs set them and only models of pairs read them.
   Tensor token_types;  // i32 [b, T], 0 in the first sentence, 1 in the second
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
-  Tensor pair_labels;  // i32 [b], 1 where the second sentence does not follow the first; or a class
-  Tensor pair_weight;  // f32 [b], 1, or 0 for a sample that is padding
-  // For questions whose answer is a part of the sample (tasks/task_samples.h).
+  Tensor pair_labels;  // i32 [b], 1 if the second sentence does not follow the first; or a class
+  Tensor pair_weight;  // f32 [b], 1; 0 for a sample that is padding
+  // For questions with an answer in the sample (tasks/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
   BatchValues values = kUnitValues;
 
@@ -55,15 +55,15 @@ struct Batch {
 
   int64_t first_sample = 0;  // global index of sample 0; sample b has index first_sample + b
 
-  const BatchPart* part = nullptr;  // for the model's kind, if it needs one; not owned
+  const BatchPart* part = nullptr;  // data for one kind of model, if it needs some; not owned
 
-  // Only on a device: kernels read these at run time instead of the numbers above, which would be fixed arguments of
-  // their launches (pipeline/device_batches.h).
+  // Only on a device: kernels read these at run time instead of the host values above, which would be fixed arguments
+  // of their launches (pipeline/device_batches.h).
   Tensor sample;        // i64 [1], first_sample
   Tensor loss_factors;  // f64 [1 + 2 kMostBatchValues]: Run::loss_scale, that times `values`, `values`
 
   int64_t samples() const { return tokens.dim(0); }
-  int64_t seq_length() const { return tokens.dim(1); }  // T, of the positions here
+  int64_t seq_length() const { return tokens.dim(1); }  // T: the positions in this batch
   SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
   // All tensors, in this order.
   std::array<Tensor*, 12> tensors() {
@@ -81,13 +81,13 @@ class DataSource {
   virtual int64_t seq_length() const = 0;
   // The number of samples; reading beyond it is an Error.
   virtual int64_t samples() const = 0;
-  // Whether samples are cut into documents that do not see each other; then `read` fills document_begin.
+  // Whether samples are cut into documents that do not attend to each other; then `read` fills document_begin.
   virtual bool separates_documents() const { return false; }
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
-  // Starts the slow preparations for reading sample `first_sample` and waits for them for about `patience`.
-  // Returns whether `read` will now return at once, if only with an error. Callable from several threads at a time.
+  // Starts slow preparations for reading sample `first_sample` and waits for them for about `patience`. Returns whether
+  // `read` will now return at once, possibly with an error. Callable from several threads at a time.
   virtual bool make_ready(int64_t /*first_sample*/, std::chrono::milliseconds /*patience*/) const {
     return true;
   }
@@ -101,13 +101,13 @@ class DataSource {
 // The first `count` samples of a batch, as views.
 Batch first_samples(const Batch& whole, int64_t count);
 
-// Keeps only these positions of each sample, for context parallelism. Works in place on a batch that has all positions;
-// the rest of its tensors' memory is unused afterwards. Labels come from the source, so they are right even if the next
+// Keeps only these positions of each sample, for context parallelism. Works in place on a batch with all positions; the
+// rest of its tensors' memory is unused afterwards. Labels come from the source, so they are right even if the next
 // position belongs to another rank; document_begin stays complete. Does nothing if `rows` are all positions.
 void cut_rows(Batch& batch, const SequenceRows& rows);
 
-// Fills `batch` with samples [first_sample, first_sample + b), of which those from `end` on do not exist:
-// they become padding (Batch::padding), token 0 throughout with a loss weight of 0, and the source does not read them.
+// Fills `batch` with samples [first_sample, first_sample + b). Samples from `end` on do not exist and become padding
+// (Batch::padding): token 0 throughout with a loss weight of 0; the source does not read them.
 void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end);
 
 }  // namespace trifold

@@ -1,9 +1,9 @@
 // Permutation: a pseudo-random order of [0, count) that needs no memory, a pure function of the key.
 //
-// A Feistel network: each round adds a function of one half to the other, which can be undone whatever the
-// function is, so the whole is a permutation (Luby and Rackoff, "How to construct pseudorandom permutations",
-// 1988; four rounds). It permutes a power of four, less than four times the count; a result beyond the count is
-// permuted again until it falls inside ("cycle walking"), which keeps it a permutation.
+// A Feistel network: each round adds a function of one half to the other, which can be undone for any function, so the
+// whole is a permutation (Luby and Rackoff, "How to construct pseudorandom permutations", 1988; four rounds). It
+// permutes a power of four, less than four times the count; a result beyond the count is permuted again until it falls
+// inside ("cycle walking"), which keeps it a permutation.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Permutation {
 
   PhiloxKey key_;
   uint64_t count_;
-  int half_bits_ = 1;  // the network works on numbers of 2 * half_bits_ bits
+  int half_bits_ = 1;  // the network permutes integers of 2 * half_bits_ bits
 };
 
 }  // namespace trifold

@@ -1,8 +1,8 @@
-// ReadAhead: a thread that reads the next micro-batches while the current one is being computed.
+// ReadAhead reads the next micro-batches on a thread while the current one is being computed.
 //
-// The order is known beforehand: a data-parallel rank reads micro-batch i of the run at sample first_sample + i *
+// The order is known in advance: a data-parallel rank reads micro-batch i of the run at sample first_sample + i *
 // stride, where stride = micro_batch_size * data-parallel size, or in the order given for plans that permute the
-// micro-batches of a step. So nothing is requested, no batch is discarded, and the batches equal those of
+// micro-batches of a step. Nothing is requested, no batch is discarded, and the batches equal the results of
 // DataSource::read.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace trifold {
 class BatchBuffer {
  public:
   BatchBuffer(int64_t samples, int64_t seq_length);
-  // For the samples of `source`.
+  // With the sequence length, and document_begin if needed, of `source`.
   BatchBuffer(const DataSource& source, int64_t samples);
   Batch& batch() { return batch_; }
 
@@ -38,9 +38,9 @@ class BatchBuffer {
 
 struct ReadOrder {
   int64_t first_sample = 0;      // consumed samples + data-parallel rank * micro_batch_size
-  int64_t stride = 0;            // between the first samples of successive micro-batches
+  int64_t stride = 0;            // samples between successive micro-batches of this rank
   int64_t micro_batch_size = 0;  // samples in each
-  int64_t count = 0;             // micro-batches in all
+  int64_t count = 0;             // total number of micro-batches
   // Samples from here on do not exist; micro-batches are padded instead (data/batch.h).
   int64_t end = std::numeric_limits<int64_t>::max();
   // The positions to keep of each sample (cut_rows); empty: all.
@@ -51,17 +51,17 @@ struct ReadOrder {
 
 class ReadAhead {
  public:
-  // Reads up to `ahead` batches in advance. `held` is how many batches the consumer may use at a time: what
-  // `get` returns stays valid until `get` has been called `held` more times (1: until the next call).
-  // `source` must outlive this object. All memory, ahead + held batches, is allocated here.
+  // Reads up to `ahead` batches in advance. The consumer may use `held` batches at a time: the result of `get` is valid
+  // until `get` has been called `held` more times (1: until the next call). `source` must outlive this object. All
+  // memory, ahead + held batches, is allocated here.
   ReadAhead(const DataSource& source, const ReadOrder& order, int held = 1, int ahead = 2);
-  // The next batch. An error in reading it is thrown here, once all earlier batches were returned, and again by every
-  // later call. Failure when it does not come within `timeout` (calling again continues the wait) or after the last
+  // The next batch. Throws an error in reading it once all earlier batches were returned, and again in every later
+  // call. Throws Failure if it does not arrive within `timeout` (calling again continues the wait) or after the last
   // batch.
   const Batch& get(std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
  private:
-  int64_t first_sample(int64_t index) const;  // of the index-th batch returned
+  int64_t first_sample(int64_t index) const;  // first sample of the index-th batch returned
   size_t slot(int64_t index) const { return static_cast<size_t>(index) % slots_.size(); }
   void read(int64_t index);
 
@@ -69,7 +69,7 @@ class ReadAhead {
   ReadOrder order_;
   std::vector<BatchBuffer> slots_;  // batch i is in slot i % size
   std::vector<Batch> cut_;          // the part of each slot's batch that is returned
-  SlotReader reader_;               // last member: its thread uses the others
+  SlotReader reader_;               // last member: its thread uses the other members
 };
 
 }  // namespace trifold

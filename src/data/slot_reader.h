@@ -1,5 +1,5 @@
-// SlotReader: a thread that fills the next slots of a ring while earlier ones are in use. The owner defines
-// the slots and fills them (data/read_ahead.h).
+// SlotReader fills the next slots of a ring on a thread while earlier ones are in use. The owner defines the slots and
+// fills them (data/read_ahead.h).
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@ namespace trifold {
 
 class SlotReader {
  public:
-  // Item i, of `count`, is filled by fill(i) into slot i % (held + ahead), on the thread, in order. `held` is
-  // how many items the consumer may use at a time: item i stays valid until item i + held is requested. `describe(i)`
-  // names item i in messages: "samples from 12 on".
+  // Item i, of `count`, is filled by fill(i) into slot i % (held + ahead), on the thread, in order. The consumer may
+  // use `held` items at a time: item i is valid until item i + held is requested. `describe(i)` names item i in
+  // messages: "samples from 12 on".
   SlotReader(int64_t count, int held, int ahead, std::function<void(int64_t)> fill,
              std::function<std::string(int64_t)> describe);
   // Stops after the item that is being read, if any.
@@ -27,9 +27,9 @@ class SlotReader {
 
   int slots() const { return slots_; }
 
-  // The index of the next item, once it is filled. An error in filling it is thrown here, once all earlier items were
-  // returned, and again by every later call. Failure when it does not come within `timeout` (calling again continues
-  // the wait) or after the last one.
+  // The index of the next item, once it is filled. Throws an error in filling it once all earlier items were returned,
+  // and again in every later call. Throws Failure if it does not arrive within `timeout` (calling again continues the
+  // wait) or after the last item.
   int64_t get(std::chrono::milliseconds timeout);
 
  private:
