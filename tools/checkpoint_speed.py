@@ -5,7 +5,7 @@
 
 BUILD is a build folder with the programs trifold and checkpoint_bench (cmake --build BUILD --target trifold
 checkpoint_bench); FOLDER is on the disk in question and has 8 GB of free space. Exit status: 0 if every ratio meets
-docs/benchmarks.md, else 1.
+its target in docs/measurements/checkpoint_speed.json, else 1.
 """
 
 import os

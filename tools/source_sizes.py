@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sizes of the source in lines: files, functions and rooms under src and launch, for docs/benchmarks.md.
+"""Sizes of the source in lines: files, functions and rooms under src and launch.
 
     tools/source_sizes.py [ROOT]    prints the figures; those of functions need the package lizard (pip install lizard)
     tools/source_sizes.py --check   exit status 1 if a room but ops has more than 4000 lines, sub-folders not counted

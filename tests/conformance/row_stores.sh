@@ -7,7 +7,7 @@
 # the simulated cache takes in the program: 0.3 GiB unless given. The other options are the program's. Needs the right to
 # make a control group, of version 2 or 1. Exit status: 0; 1 after an error; 2 for invalid arguments.
 #
-# A table of 1 GB, and the 20 GB of docs/benchmarks.md with a cache of 3.2 GiB in 3.72; a mapped file has no log that fills:
+# A table of 1 GB, and one of 20 GB as in docs/measurements/tables_in_files.json, with a cache of 3.2 GiB in 3.72; a mapped file has no log that fills:
 #
 #   row_stores.sh PROGRAM FOLDER --stores "ours rocksdb" --room 0.23 --churn 600
 #   row_stores.sh PROGRAM FOLDER --stores "announced mapped" --room 0.23 --warm-up 50 --steps 100

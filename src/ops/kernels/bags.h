@@ -1,7 +1,7 @@
 // Embedding bags: sums of rows of a table, and the update of touched rows. Tables are far larger than a cache
 // and ids are spread over them, so both are limited by memory latency: rows are prefetched well ahead of
 // their use, into the second-level cache, which has two to four times as many buffers for outstanding misses
-// as the first level; on Zen 4 this more than doubles the rate of random lines (docs/benchmarks.md). The
+// as the first level; on Zen 4 this more than doubles the rate of random lines. The
 // processor hides the latency from the second to the first level. Lambdas that only prefetch are always_inline: GCC
 // considers a function that only prefetches free of effects, and removes calls to it that are not inlined.
 #pragma once
