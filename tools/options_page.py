@@ -16,11 +16,27 @@ INTRODUCTION = """\
 
 All options of all commands, as `trifold COMMAND --help` explains them. An option that several commands have in the same words \
 is listed once; where its range or default differs, the commands are named with it. Options without a default are off or \
-unset unless given. `trifold COMMAND --print-config` prints the values of a run and where each comes from. Options \
-with Megatron-LM's names have the same meaning, with a few [exceptions](train.md#differences-from-megatron-lm).
+unset unless given. `trifold COMMAND --print-config` prints the values of a run and where each comes from.
+
+Options with Megatron-LM's names have the same meaning, with a few [exceptions](train.md#differences-from-megatron-lm). \
+A table with options that Megatron-LM spells differently has a column with its spelling.
 
 `tools/options_page.py` writes this page from `trifold man-page`.
 """
+
+# Megatron-LM's spelling of options of language models that have another name there.
+MEGATRON = {
+    "--max-new-tokens": "`--num-tokens-to-generate`",
+    "--moe-buffer-factor": "`--moe-expert-rank-capacity-factor`, beyond which tokens are dropped",
+    "--no-deterministic-mode": "the default; the opposite is `--deterministic-mode`",
+    "--offload": "`--optimizer-cpu-offload`",
+    "--rope-no-truncate": "`--no-yarn-correction-range-round-to-int`",
+    "--tiled-mlp": "`--mlp-chunks-for-training`",
+    "--zero-group-size": "`--num-distributed-optimizer-instances`, the number of groups",
+    "--zero-min-unit-params": "`--ddp-bucket-size`",
+    "--zero-stage": "1: `--use-distributed-optimizer`; 2 and 3: `--use-megatron-fsdp` with "
+                    "`--data-parallel-sharding-strategy`",
+}
 
 ESCAPES = {"\\e": "\\", "\\-": "-", "\\(aq": "'", "\\(ga": "`", "\\(ha": "^", "\\(ti": "~", "\\:": "", "\\&": ""}
 ESCAPE = re.compile("|".join(re.escape(escape) for escape in ESCAPES))
@@ -73,12 +89,20 @@ def by_command(values):
                      [f"*{', '.join(groups[value])}*: {cell(value or 'none')}" for value in others])
 
 
-def row(key, commands):
+def megatron_spelling(key, commands):
+    return "" if "recommend" in commands else MEGATRON.get(key[0].split()[0], "")
+
+
+def row(key, commands, has_megatron):
+    """A row of a table; with `has_megatron`, the table has the column of Megatron-LM's spelling."""
     spelling, text, aliases = key
     names = ", ".join(f"`{name}`" for name in (spelling, *aliases)).replace("|", "\\|")
     ranges = by_command({command: facts[0] for command, facts in commands.items()})
     defaults = by_command({command: facts[1] for command, facts in commands.items()})
-    return f"| {names} | {cell(text)} | {ranges} | {defaults} | {', '.join(commands)} |"
+    cells = [names, cell(text), ranges, defaults, ", ".join(commands)]
+    if has_megatron:
+        cells.insert(-1, megatron_spelling(key, commands))
+    return f"| {' | '.join(cells)} |"
 
 
 def anchor(heading):
@@ -95,8 +119,10 @@ def page_of(manual):
     groups = {group: rows for group, rows in groups.items() if rows}
     parts = [INTRODUCTION, "".join(f"- [{group}](#{anchor(group)})\n" for group in groups)]
     for group, rows in groups.items():
-        table = ["| option | meaning | range | default | commands |", "|---|---|---|---|---|"]
-        table += [row(key, commands) for key, commands in rows.items()]
+        has_megatron = any(megatron_spelling(key, commands) for key, commands in rows.items())
+        head = ["option", "meaning", "range", "default", *(["Megatron-LM"] if has_megatron else []), "commands"]
+        table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+        table += [row(key, commands, has_megatron) for key, commands in rows.items()]
         parts.append(f"## {group}\n\n" + "\n".join(table) + "\n")
     return "\n".join(parts)
 

@@ -14,6 +14,10 @@ ROOT = pathlib.Path(os.environ["TRIFOLD_ROOT"])
 PAGE = ROOT / "docs" / "options.md"
 
 
+sys.path.insert(0, str(ROOT / "tools"))
+import options_page  # noqa: E402
+
+
 def check(page):
     return subprocess.run([sys.executable, str(ROOT / "tools" / "options_page.py"), TRIFOLD, "--check", str(page)],
                           capture_output=True, text=True, encoding="utf-8", check=False)
@@ -29,6 +33,12 @@ class OptionsPage(unittest.TestCase):
         spelled = {name for names in re.findall(r"^  (--\S+)", golden, re.MULTILINE) for name in names.split(",")}
         listed = set(re.findall(r"`(--[\w-]+)", PAGE.read_text(encoding="utf-8")))
         self.assertEqual(spelled - listed, set())
+
+    def test_megatron_spellings_are_of_options(self):
+        rows = PAGE.read_text(encoding="utf-8").splitlines()
+        listed = {option for option, spelling in options_page.MEGATRON.items()
+                  if any(re.match(rf"\| `{option}[ `]", row) and f"| {spelling} |" in row for row in rows)}
+        self.assertEqual(set(options_page.MEGATRON) - listed, set())
 
     def test_another_help_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
