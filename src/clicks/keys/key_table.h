@@ -20,6 +20,18 @@
 // keys and of keys that lose their rows are kept in a sketch (clicks/keys/key_counts.h). No count is too low; the
 // sketch bounds how often a count is too high.
 //
+// Layout in a checkpoint: three tensors for each table of keys with R rows, saved by rank 0. Integers are
+// little-endian; checksums are the checkpoint's (docs/checkpoint_format.md).
+//
+//   keys/<weight>          i64 [R - 2, 2]   entry i belongs to row i + 2
+//   waiting_keys/<weight>  i64 [R - 2, 2]   entry i is place i of the hash table of waiting keys; absent if none wait
+//   key_counts/<weight>    u16 [4, width]   the sketch's counters, row by row; absent if keys are not counted
+//
+//   entry (16 bytes)       offset   bytes   field
+//                          0        8       key, u64; 0: the place is free, and the other fields are 0
+//                          8        4       count, u32: occurrences, at most 2^32 - 1
+//                          12       4       batch, u32: the last batch that had the key, counted from 1
+//
 // `row_of` may be called from many threads at a time, the other functions from one.
 #pragma once
 
@@ -46,8 +58,7 @@ class KeyTable {
   static constexpr int64_t kFirstRow = 2;  // first row that a key can own
   static constexpr int64_t kBucket = 64;   // rows in a bucket
 
-  // The entry of a key; all zero: free. A checkpoint stores it as two signed words: the key, and
-  // count + 2^32 batch.
+  // The entry of a key; all zero: free. A checkpoint stores its bytes as two i64.
   struct Entry {
     uint64_t key = 0;
     uint32_t count = 0;  // occurrences, up to 2^32 - 1

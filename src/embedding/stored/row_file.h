@@ -10,6 +10,30 @@
 //
 // Reads need not wait for a merge: it does not change rows that are not in the log, and rows that are in the log are
 // read from it until the merge is over.
+//
+// Layout of the file. It consists of pages of P = 4096 bytes; integers and floats are little-endian. It has no header
+// and no checksums: the file has no name, is read only by the process that created it, and ends with it.
+//
+//   offset               bytes                    content
+//   0                    home_pages * P           the place of each row, pages(rows) pages
+//   home_pages * P       units * unit_pages * P   the log: unit 0, unit 1, ...; unused or merged units hold old bytes
+//
+//   record (`record` bytes), at offset begin(row)
+//   0                    values                   the row's values, [columns here] of the table's dtype
+//   values               state                    the optimizer's first array; absent without state
+//   values + state       second                   its second array (Adam, FTRL); absent otherwise
+//
+//   begin(row), if of_page = floor(P / record) records fill at least 7/8 of a page
+//     row / of_page * P + row % of_page * record  the end of each page is unused
+//   begin(row), otherwise
+//     row * record                                a record may cross pages
+//
+//   unit (unit_pages * P bytes), of_unit = floor(unit_pages * P / (record + 4))
+//   0                    of_unit * record         records in the order in which they were put; the last one put counts
+//   of_unit * record     rest                     unused, less than record + 4 bytes
+//   end - 4 * of_unit    4 * of_unit              i32 [of_unit]: the row of each record
+//
+// For example f32 [rows, 16] with row-wise Adagrad: record = 64 + 4 = 68, of_page = 60, unit_pages = 1, of_unit = 56.
 #pragma once
 
 #include <algorithm>
