@@ -23,23 +23,23 @@ class OneNetwork final : public FeedForward {
         down_(builder, name + ".down", shape.width, ffn, {Init::Kind::Normal, shape.output_init_std},
               has_bias(shape)) {}
 
-  Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
+  Tensor forward_added(Run& run, Arena& recomputable, const DropoutAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
-    const Tensor inner = up_.forward_activated(run, maybe, activation_, x, saved);
+    const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
     Run last = run.keeping_in(run.output());
     return down_.forward_added(last, add, residual, inner, saved);
   }
 
   // f(x), in scratch.
-  Tensor forward(Run& run, Arena& maybe, Tensor x, Saved& saved) const {
-    const Tensor inner = up_.forward_activated(run, maybe, activation_, x, saved);
+  Tensor forward(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
+    const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
     Run brief = run.keeping_in(run.scratch);
     return down_.forward(brief, inner, saved);
   }
 
-  Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
-                   bool with_weights) const override {
-    if (selective_) down_.set_input(saved, activation_.repeat(again, saved));
+  Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+                          bool with_weights) const override {
+    if (selective_) down_.set_input(saved, activation_.repeat(recompute_run, saved));
     const Tensor du = down_.backward_input_activated(run, activation_, dy, saved);
     if (with_weights) down_.backward_weight(run, saved);
     if (selective_) up_.set_input(saved, input());
@@ -58,7 +58,7 @@ class OneNetwork final : public FeedForward {
   RowLinear down_;
 };
 
-// The same a tile of rows at a time; only the input is kept.
+// OneNetwork computed a tile of rows at a time; only the input is kept.
 class TiledNetwork final : public FeedForward {
  public:
   TiledNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
@@ -72,8 +72,8 @@ class TiledNetwork final : public FeedForward {
     return mlp_.forward_added(run, add, residual, x, saved);
   }
 
-  Tensor walk_back(Run& run, Run&, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
-                   bool with_weights) const override {
+  Tensor compute_backward(Run& run, Run&, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+                          bool with_weights) const override {
     if (selective_) mlp_.set_input(saved, input());
     return with_weights ? mlp_.backward(run, dy, saved) : mlp_.backward_input(run, dy, saved);
   }
@@ -86,7 +86,7 @@ class TiledNetwork final : public FeedForward {
   TiledMlp mlp_;
 };
 
-// Experts, and optionally a shared network for every token, which may have a gate.
+// Experts, and optionally a shared expert, which may have a gate.
 class ManyNetworks final : public FeedForward {
  public:
   ManyNetworks(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
@@ -99,26 +99,28 @@ class ManyNetworks final : public FeedForward {
                            Init{Init::Kind::Normal, shape.init_std});
   }
 
-  Tensor forward_added(Run& run, Arena& maybe, const DropoutAdd& add, Tensor residual, Tensor x,
+  Tensor forward_added(Run& run, Arena& recomputable, const DropoutAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
     if (!shared_) return experts_.forward_added(run, add, residual, x, {}, saved);
     const auto shared = [&] {
-      const Tensor y = shared_->forward(run, maybe, x, saved);
+      const Tensor y = shared_->forward(run, recomputable, x, saved);
       if (shared_gate_) shared_gate_->forward(run, x, y, saved);
       return y;
     };
     return experts_.forward_added(run, add, residual, x, shared, saved);
   }
 
-  // Both read the input, which is recomputed once.
-  Tensor walk_back(Run& run, Run& again, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
-                   bool with_weights) const override {
+  // The experts and the shared expert read the same input, which is recomputed once.
+  Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
+                          bool with_weights) const override {
     const Tensor x = selective_ ? input() : Tensor{};
     if (selective_) experts_.set_input(saved, x);
-    const auto shared = [&] { return walk_shared_back(run, again, dy, x, saved, with_weights); };
-    const Experts::Beside beside = shared_ ? Experts::Beside(shared) : std::nullopt;
-    return with_weights ? experts_.backward(run, dy, beside, saved)
-                        : experts_.backward_input(run, dy, beside, saved);
+    const auto shared = [&] {
+      return compute_backward_shared(run, recompute_run, dy, x, saved, with_weights);
+    };
+    const Experts::SharedExpert shared_expert = shared_ ? Experts::SharedExpert(shared) : std::nullopt;
+    return with_weights ? experts_.backward(run, dy, shared_expert, saved)
+                        : experts_.backward_input(run, dy, shared_expert, saved);
   }
 
   void backward_weight(Run& run, Saved& saved) const override {
@@ -129,14 +131,15 @@ class ManyNetworks final : public FeedForward {
   bool weight_backward_reads_weights() const override { return experts_.weight_backward_reads_weights(); }
 
  private:
-  Tensor walk_shared_back(Run& run, Run& again, Tensor dy, Tensor x, Saved& saved, bool with_weights) const {
+  Tensor compute_backward_shared(Run& run, Run& recompute_run, Tensor dy, Tensor x, Saved& saved,
+                                 bool with_weights) const {
     if (shared_gate_) {
       if (selective_) shared_gate_->set_input(saved, x);
       dy = shared_gate_->backward_input(run, dy, saved);
       if (with_weights) shared_gate_->backward_weight(run, saved);
     }
-    const Tensor dx = shared_->walk_back(
-        run, again, dy, [&] { return x; }, saved, with_weights);
+    const Tensor dx = shared_->compute_backward(
+        run, recompute_run, dy, [&] { return x; }, saved, with_weights);
     if (shared_gate_) shared_gate_->add_input_gradient(run, dx, saved);
     return dx;
   }

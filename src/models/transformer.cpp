@@ -68,75 +68,78 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout),
       last_norm_(norm_if(shape.order == NormOrder::AfterSum, builder, name + ".norm2", shape)) {}
 
-// Tensors that only the next operation reads are taken from scratch: the results of the two projections into the
-// residual stream always, those of the norms and of the activation if backward recomputes them. If kept tensors are in
+// Tensors that only the next operation reads are taken from scratch: always the outputs of the two projections into the
+// residual stream, and the outputs of norms and of the activation if backward recomputes them. If kept tensors are in
 // scratch too, the caller releases it.
 Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const auto release = [&] {
     if (run.keep != &run.scratch) run.scratch.release(mark);
   };
-  Run brief = run.keeping_in(run.scratch);
-  Run& maybe = selective_ ? brief : run;
-  const Tensor qkv = qkv_->forward(run, first_norm_ ? first_norm_->forward(maybe, x, saved) : x, saved);
+  Run scratch_run = run.keeping_in(run.scratch);
+  Run& recomputable = selective_ ? scratch_run : run;
+  const Tensor qkv =
+      qkv_->forward(run, first_norm_ ? first_norm_->forward(recomputable, x, saved) : x, saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
   const Tensor sum = out_.forward_added(run, add1_, x, attention, saved);
   release();
-  const Tensor normed = middle_norm_.forward(maybe, sum, saved);
+  const Tensor normed = middle_norm_.forward(recomputable, sum, saved);
   if (!last_norm_) {
-    const Tensor y = feed_forward_->forward_added(run, *maybe.keep, add2_, sum, normed, saved);
+    const Tensor y = feed_forward_->forward_added(run, *recomputable.keep, add2_, sum, normed, saved);
     release();
     return y;
   }
   // The last norm reads the sum in backward too, so the sum is computed in repeats and stays on this rank.
   Run sums = run.keeping_in(*run.keep);
   sums.repeats = false;
-  const Tensor last_sum = feed_forward_->forward_added(sums, *maybe.keep, add2_, normed, normed, saved);
+  const Tensor last_sum =
+      feed_forward_->forward_added(sums, *recomputable.keep, add2_, normed, normed, saved);
   release();
   const Tensor y = run.output().take(run.dtype, last_sum.shape);
   last_norm_->forward_to(run, y, last_sum, saved);
   return y;
 }
 
-Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
-  Arena& brief = with_weights ? run.scratch : *run.flow;
-  const Arena::Mark mark = brief.mark();
+Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
+  Arena& temporary = with_weights ? run.scratch : *run.flow;
+  const Arena::Mark mark = temporary.mark();
   const auto end_half = [&] {
-    if (&brief != run.flow) brief.release(mark);
+    if (&temporary != run.flow) temporary.release(mark);
   };
-  Run inner = run.flowing_in(brief);
-  Run again = inner.keeping_in(brief);
-  const auto back = [&](Run& in, const Layer& layer, Tensor gradient) {
+  Run inner = run.flowing_in(temporary);
+  Run recompute_run = inner.keeping_in(temporary);
+  const auto backward_of = [&](Run& in, const Layer& layer, Tensor gradient) {
     return with_weights ? layer.backward(in, gradient, saved) : layer.backward_input(in, gradient, saved);
   };
-  const auto back_norm = [&](const Norm& norm, Tensor gradient, Tensor residual) {
+  const auto backward_norm = [&](const Norm& norm, Tensor gradient, Tensor residual) {
     return with_weights ? norm.backward_added(run, gradient, residual, saved)
                         : norm.backward_input_added(run, gradient, residual, saved);
   };
-  const auto normed = [&] { return middle_norm_.repeat(again, saved); };
+  const auto normed = [&] { return middle_norm_.repeat(recompute_run, saved); };
   constexpr std::string_view kBetween = "gradient between attention and feed-forward";
 
-  const Tensor dsum = last_norm_ ? back(inner, *last_norm_, dy) : dy;
-  const Tensor dnormed =
-      feed_forward_->walk_back(inner, again, add2_.backward_input(inner, dsum), normed, saved, with_weights);
-  Tensor dh;  // of the sum of x and attention
+  const Tensor dsum = last_norm_ ? backward_of(inner, *last_norm_, dy) : dy;
+  const Tensor dnormed = feed_forward_->compute_backward(
+      inner, recompute_run, add2_.backward_input(inner, dsum), normed, saved, with_weights);
+  Tensor dh;  // gradient of the sum of x and attention
   if (last_norm_) {
     run.ops.add(run.stream, dnormed, dnormed, dsum);
     run.show(name_, kBetween, dnormed);
-    dh = back(run, middle_norm_, dnormed);
+    dh = backward_of(run, middle_norm_, dnormed);
   } else {
-    dh = back_norm(middle_norm_, dnormed, dsum);
+    dh = backward_norm(middle_norm_, dnormed, dsum);
     run.show(name_, kBetween, dh);
   }
   end_half();
 
-  const Tensor dqkv = back(inner, attention_, back(inner, out_, add1_.backward_input(inner, dh)));
+  const Tensor dqkv =
+      backward_of(inner, attention_, backward_of(inner, out_, add1_.backward_input(inner, dh)));
   Tensor dx;
   if (first_norm_) {
-    if (selective_) qkv_->set_input(saved, first_norm_->repeat(again, saved));
-    dx = back_norm(*first_norm_, back(inner, *qkv_, dqkv), dh);
+    if (selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved));
+    dx = backward_norm(*first_norm_, backward_of(inner, *qkv_, dqkv), dh);
   } else {
-    dx = back(run, *qkv_, dqkv);
+    dx = backward_of(run, *qkv_, dqkv);
     run.ops.add(run.stream, dx, dx, dh);
   }
   end_half();
@@ -145,11 +148,11 @@ Tensor TransformerBlock::walk_back(Run& run, Tensor dy, Saved& saved, bool with_
 }
 
 Tensor TransformerBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, false);
+  return compute_backward(run, dy, saved, false);
 }
 
 Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, true);
+  return compute_backward(run, dy, saved, true);
 }
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {

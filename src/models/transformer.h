@@ -1,8 +1,8 @@
-// The transformer block: attention, then a feed-forward network, each added to the residual stream. With the norm before
-// each part, as in GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) and Llama (Touvron
-// et al., arXiv 2302.13971):
+// TransformerBlock: attention, then a feed-forward network, each added to the residual stream. With pre-norm, as in
+// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) and Llama (Touvron et al., arXiv
+// 2302.13971):
 //   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.)));
-// with the norm of each sum, as first published (Vaswani et al., arXiv 1706.03762) and used by BERT:
+// with post-norm, as first published (Vaswani et al., arXiv 1706.03762) and used by BERT:
 //   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h))).
 #pragma once
 
@@ -19,17 +19,18 @@
 
 namespace trifold {
 
-// Of multi-head latent attention (tensor_parallel/latent_projections.h).
+// Multi-head latent attention (tensor_parallel/latent_projections.h).
 struct LatentShape {
   int64_t query_rank = 0;  // 0: queries have no latent vector
   int64_t key_value_rank = 0;
-  int64_t plain = 0;  // numbers of a head's queries and keys that are not rotated
-  int64_t value = 0;  // numbers of a head's values
+  int64_t plain = 0;  // columns of a head's queries and keys that are not rotated
+  int64_t value = 0;  // columns of a head's values
   double key_scale = 1;
-  std::optional<double> norm_eps = {};  // of the norms of latent vectors; none: that of the others
+  std::optional<double> norm_eps = {};  // for norms of latent vectors; none: TransformerShape::norm_eps
 };
 
-// Where a block normalises: the input of each of its two parts, or the sum that the part's output is added to.
+// What a block normalises: the input of each of its two parts (pre-norm), or the sum of the residual and the part's
+// output (post-norm).
 enum class NormOrder { BeforePart, AfterSum };
 
 struct TransformerShape {
@@ -37,32 +38,32 @@ struct TransformerShape {
   AttentionSight sight = AttentionSight::Causal;
   int64_t width = 0;  // C
   int64_t heads = 0;
-  int64_t kv_heads = 0;  // as many, or a divisor of it
+  int64_t kv_heads = 0;  // `heads` or a divisor of it
   int64_t head_dim = 0;  // usually width / heads
   std::optional<LatentShape> latent = {};
-  int64_t ffn = 0;  // F, of each expert, if there are experts; Swiglu has F gates and F gated numbers
+  int64_t ffn = 0;  // F, of each expert if there are experts; with Swiglu, F gates and F outputs
   ExpertsShape experts = {};
-  int64_t shared_ffn = 0;    // of the shared network that every token also passes; 0: none
-  bool shared_gate = false;  // its output is gated per token (nn/token_gate.h)
-  int64_t mlp_tiles = 1;  // of rows that pass the network one after the other (tensor_parallel/tiled_mlp.h)
+  int64_t shared_ffn = 0;    // F of the shared expert; 0: none
+  bool shared_gate = false;  // the shared expert has a gate (nn/token_gate.h)
+  int64_t mlp_tiles = 1;     // tiles of rows of the feed-forward network (tensor_parallel/tiled_mlp.h)
   Normalization norm = Normalization::LayerNorm;
   ActivationKind activation = ActivationKind::Gelu;
-  bool bias = true;                             // of the linear layers
-  bool query_key_value_bias = false;            // of these three projections, if the others have none
-  bool attention_out_bias = false;              // of attention's output projection, the same
-  bool mlp_bias = false;                        // of the feed-forward network, the same
-  bool head_norm = false;                       // norm of queries and keys, per head; or of latent vectors
+  bool bias = true;                             // all linear layers have biases
+  bool query_key_value_bias = false;            // without `bias`: queries, keys and values have
+  bool attention_out_bias = false;              // without `bias`: attention's output projection has
+  bool mlp_bias = false;                        // without `bias`: the feed-forward network has
+  bool head_norm = false;                       // queries and keys, per head, or latent vectors have norms
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   double score_scale = 1;                       // see AttentionCore
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  double output_init_std = 0.02;  // of the two projections that end in the residual stream
+  double output_init_std = 0.02;  // for the two projections into the residual stream
   double hidden_dropout = 0;
   double attention_dropout = 0;
   ContextShape context = {};
-  // Keep the results of matrix products and attention but recompute the norms and the activation in backward: cheap to
-  // compute, and a third of the kept memory. (Attention itself never keeps its T x T probabilities, which arXiv
-  // 2205.05198 recomputes under this name.) A norm that ends the block is kept all the same: the next block reads it.
+  // Keep the outputs of matrix products and attention, but recompute norms and the activation in backward: they are
+  // cheap to compute and a third of the kept memory. (Attention itself never keeps its T x T probabilities, which arXiv
+  // 2205.05198 recomputes under this name.) A norm that ends the block is kept, because the next block reads it.
   bool recompute_selective = false;
 };
 
@@ -76,7 +77,7 @@ class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out, <name>.attention.* as in QueryKeyValue or
   // LatentProjections, <name>.norm2, <name>.mlp.{up,down} or, with experts, <name>.mlp.* as in Experts, and
-  // <name>.mlp.shared.{up,down,gate} for a shared network.
+  // <name>.mlp.shared.{up,down,gate} for a shared expert.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
@@ -87,16 +88,16 @@ class TransformerBlock final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 
  private:
-  // One walk for both backward forms: with the gradients of weights and without. With the weights, activation gradients
-  // and recomputed tensors live only within their half of the block and lie in scratch; otherwise they lie in flow,
-  // where backward_weight finds them later.
-  Tensor walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const;
+  // Both backward_input and backward, which also adds the gradients of weights (`with_weights`). Gradients of
+  // activations and recomputed tensors are in scratch within their half of the block if `with_weights`; otherwise they
+  // are in run.flow, where backward_weight finds them.
+  Tensor compute_backward(Run& run, Tensor dy, Saved& saved, bool with_weights) const;
 
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
                    const AttentionHeads& heads);
 
-  // Members are declared, and so registered, in the order of the forward pass. Both orders have a norm between attention
-  // and feed-forward network; the other one is the first of the block (BeforePart) or the last (AfterSum).
+  // Members are declared, and so register their parameters, in the order of the forward pass. Both NormOrders have a
+  // norm between attention and the feed-forward network; the other norm is first (BeforePart) or last (AfterSum).
   std::string name_;
   bool selective_;
   std::optional<Norm> first_norm_;

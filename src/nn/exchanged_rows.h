@@ -1,18 +1,22 @@
-// Rows of tokens whose experts are spread over the ranks of the expert axis: each rank holds as many experts as
-// the others. All to all, a rank sends every row to the rank of its expert, and gets back what that expert has
-// made of it (Lepikhin et al., "GShard", arXiv 2006.16668). Before, the ranks exchange how many rows of
-// each expert they have; a rank that gets none, or an expert, takes part in everything.
+// ExchangedRows: dispatch and combine for experts that are spread over ranks (Lepikhin et al., "GShard",
+// arXiv 2006.16668). Each rank of the expert axis holds the same number of experts.
 //
-// Where the tensor axis of experts cuts each expert, a row goes to all ranks that hold a part of its expert. What these
-// make of it are partial sums, which are added up, in the order of the ranks, where the token is.
+//   own rows    the rows of this rank's tokens, one for each choice, sorted by expert and token (OpTable::sort_choices)
+//   counts      i32 [ranks, experts + 1]: the own row of each rank at which the rows of each expert begin
+//   dispatch    sends own rows to the ranks of their experts, which receive them sorted by rank, expert and token
+//   combine     sends the results of received rows back to the own rows
+//   round       one dispatch and its combine
 //
-// Rows are sent as they stand sorted by expert and token, so they arrive sorted by rank, expert and token. None
-// is dropped here: rows of choices that were dropped before (nn/expert_capacity.h) come after those of all experts and
-// stay. As many may arrive as all ranks' tokens can choose of the experts here. Where there is memory for fewer, they
-// come in rounds, as many on all ranks as the one needs that gets most.
+// If the tensor axis of experts cuts each expert, a row is sent to all ranks that hold a part of its expert. Their
+// results are partial sums, which `combine` adds in the order of the ranks.
 //
-// The host must know how many rows travel before it can enqueue their exchange. It therefore waits once in a layer's
-// forward, until the counts of all ranks are in its memory; on a device everything else stays asynchronous.
+// No row is dropped here: rows of choices that were dropped earlier (nn/expert_capacity.h) come after the rows of all
+// experts and are not sent. A rank receives at most the rows that the tokens of all ranks can choose of its experts. If
+// there is memory for fewer, they arrive in several rounds; the rank that receives most sets the number for all. Ranks
+// and experts without rows still join every collective.
+//
+// The host must know the counts before it can enqueue a dispatch. It therefore waits once in a layer's forward, until
+// the counts of all ranks are in its memory; on a device everything else stays asynchronous.
 #pragma once
 
 #include "core/choices.h"
@@ -24,88 +28,88 @@ namespace trifold {
 
 class ExchangedRows {
  public:
-  // Each token chooses `choices` of `experts`. A round has at most `factor` times the mean number of arriving rows,
-  // which is a rank's own rows times the parts of an expert; 0: no limit. With a capacity also at most the rows that a
-  // training step does not drop: these come in one round, and those of an evaluation, which drops none, in as many as
-  // it needs. Throws where the experts cannot be cut evenly; the message names `name`.
+  // Each token chooses `choices` of `experts`. In a round a rank receives at most `factor` times the mean number of
+  // rows, which is a rank's own rows times the parts of an expert; 0: no limit. With a capacity it also receives at
+  // most the rows that a training step keeps, so an evaluation, which drops none, may need several rounds. Throws if
+  // the experts cannot be cut evenly; the message names `name`.
   ExchangedRows(const Mesh& mesh, const std::string& name, int64_t experts, int64_t choices, double factor,
-                const ExpertCapacity& capacity, TokenDispatcher dispatch = TokenDispatcher::AllToAll);
+                const ExpertCapacity& capacity, TokenDispatcher dispatcher = TokenDispatcher::AllToAll);
   int64_t ranks() const { return ranks_; }
-  int64_t experts_here() const { return here_; }
+  int64_t local_experts() const { return local_experts_; }
   // Whether the rows of `tokens` tokens on each rank may need more than one round.
   bool may_need_rounds(const Run& run, int64_t tokens) const {
-    return most_rows(run, tokens) < worst_rows(tokens);
+    return received_limit(run, tokens) < possible_rows(tokens);
   }
 
-  // Where the rows of each expert begin on each rank, into `all` [ranks, experts + 1] i32 and from there into `counts`,
-  // the same in the host's memory, which the other functions read; they may be one. `first` is that of the rows here
-  // (OpTable::sort_choices). Waits for the stream.
+  // Gathers `first` [experts + 1] of all ranks, the counts of their own rows (OpTable::sort_choices), into `all`, and
+  // copies `all` to `counts`, which is in host memory and which the other functions read. `all` and `counts` may be the
+  // same tensor. Waits for the stream.
   void exchange_counts(Run& run, Tensor counts, Tensor all, Tensor first) const;
-  // The rounds that such rows need. Where nothing is computed, 1, or those of a walk that counts work.
+  // The number of rounds. On a Dry stream it is 1, or follows from WorkLog::load if the stream has a log.
   int64_t rounds(Run& run, Tensor counts) const;
-  // How many rows arrive in a round. Where nothing is computed, the most that can: every rank has `tokens` then; in a walk
-  // that counts work, WorkLog::load times the mean.
-  int64_t rows_arriving(Run& run, Tensor counts, int64_t tokens, int64_t round) const;
-  // The expert of each row that arrives, the first one here being 0, into expert [rows arriving] i32; `all` as above.
+  // The number of rows that this rank receives in a round. On a Dry stream it is the largest possible number if every
+  // rank has `tokens` tokens; with a log, WorkLog::load times the mean.
+  int64_t received_rows(Run& run, Tensor counts, int64_t tokens, int64_t round) const;
+  // Assigns expert [received rows] i32, the local index of each received row's expert; `all` as in exchange_counts.
   void find_experts(Run& run, Tensor expert, Tensor counts, Tensor all, int64_t round) const;
-  // Rows here to the ranks of their experts, and the way back: `arrived` has a row for each that arrives in the
-  // round, `own` one for each choice of the tokens here, sorted, of which the round's are read or written. `own` comes
-  // back as the sum of what the parts of an expert have made.
-  // Rows arrive on stream `on`, which waits for run.stream; `send` takes scratch that the caller gives back after that.
-  void send(Run& run, Tensor arrived, Tensor own, Tensor counts, int64_t round, Stream& on) const;
-  void send_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
-  // The way back in two halves, between which rows are under way on run.exchanges(). `start_back` takes scratch that the
-  // caller gives back after `end_back`.
-  struct Returning;
-  Returning start_back(Run& run, Tensor own, Tensor arrived, Tensor counts, int64_t round) const;
-  void end_back(Run& run, Tensor own, Tensor counts, const Returning& returning) const;
+  // Enqueues the dispatch of a round from `own` [own rows, C] into `received` [received rows, C] on stream `on`, which
+  // waits for run.stream. Takes scratch that the caller releases once the dispatch has completed.
+  void dispatch(Run& run, Tensor received, Tensor own, Tensor counts, int64_t round, Stream& on) const;
+  // Combines `results` [received rows, C] into the round's rows of `own`; run.stream waits.
+  void combine(Run& run, Tensor own, Tensor results, Tensor counts, int64_t round) const;
+  // `combine` in two steps, between which rows are in flight on run.exchanges(). `start_combine` takes scratch that the
+  // caller releases after `finish_combine`.
+  struct PendingCombine;
+  PendingCombine start_combine(Run& run, Tensor own, Tensor results, Tensor counts, int64_t round) const;
+  void finish_combine(Run& run, Tensor own, Tensor counts, const PendingCombine& pending) const;
 
-  // With TokenDispatcher::AllGather, where every rank has as many tokens:
-  bool gathers() const { return dispatch_ == TokenDispatcher::AllGather; }
-  // The tokens x [T, C] of all ranks, [ranks T, C] in scratch that the caller gives back, on stream `on`, which waits for
-  // run.stream.
+  // With TokenDispatcher::AllGather, `gather` and then `select` replace `dispatch`; every rank must have as many tokens
+  // as the others.
+  bool gathers() const { return dispatcher_ == TokenDispatcher::AllGather; }
+  // Gathers the tokens x [T, C] of all ranks on stream `on`, which waits for run.stream. Returns [ranks T, C] in
+  // scratch, which the caller releases.
   Tensor gather(Run& run, Tensor x, Stream& on) const;
-  // Selects from the result of `gather` the rows that arrive in a round, in the order of `send`; does nothing with
-  // AllToAll. tokens [ranks, T k] i32 are those of the sorted rows of each rank (OpTable::sort_choices).
-  void pick(Run& run, Tensor arrived, Tensor gathered, Tensor tokens, Tensor counts, int64_t round) const;
+  // Assigns the rows that `dispatch` would have received in the round, from the result of `gather`. tokens [ranks, T k]
+  // i32 are the tokens of the own rows of each rank (OpTable::sort_choices). No effect with AllToAll.
+  void select(Run& run, Tensor received, Tensor gathered, Tensor tokens, Tensor counts, int64_t round) const;
 
  private:
-  // Rows [begin, end) of those that one rank has for another.
+  // Rows [begin, end) of the own rows that one rank has for another.
   struct Piece {
     int64_t begin = 0, end = 0;
   };
   using Rows = SmallList<int64_t, 8>;  // no allocation up to this many ranks
-  class Counted;
-  // A round as this rank sees it: the rows that it has for each rank, those that each has for it, and memory for the
-  // former: `own` itself if the round has all of its rows, otherwise scratch, into which they are packed.
+  class RowCounts;
+  // A round as this rank sees it.
   struct Round {
-    Rows here, there;
-    Tensor rows;
-    bool is_packed = false;
+    Rows sent, received;     // rows for and from each rank
+    Tensor rows;             // all rows sent: a part of `own`, or scratch into which they are packed
+    bool is_packed = false;  // whether `rows` is scratch
     int64_t number = 0;
   };
-  Round round_of(Run& run, const Counted& counted, const Tensor& own, int64_t round) const;
-  // The index on the expert axis of a rank that holds a part of its experts.
-  int place_of(int rank) const { return rank / cut_; }
+  Round round_of(Run& run, const RowCounts& counts, const Tensor& own, int64_t number) const;
+  // The index on the expert axis of a rank, which holds a part of each of its experts.
+  int expert_coord(int rank) const { return rank / parts_; }
 
-  int64_t worst_rows(int64_t tokens) const;
-  int64_t most_rows(const Run& run, int64_t tokens) const;
-  // The most rows of a round if a rank has `own_rows` rows of its own.
-  int64_t most_of(const Run& run, int64_t own_rows) const;
+  // The most rows that one rank can receive if each rank has `tokens` tokens: in all rounds, and in one.
+  int64_t possible_rows(int64_t tokens) const;
+  int64_t received_limit(const Run& run, int64_t tokens) const;
+  // The limit that the options set for a round, if a rank has `own_rows` own rows.
+  int64_t limit_of_round(const Run& run, int64_t own_rows) const;
 
-  int ranks_, rank_;  // that share the experts
-  int cut_;           // ranks next to each other, each with a part of the same experts
-  int64_t experts_, here_;
+  int ranks_, rank_;  // the ranks that share the experts, and this rank among them
+  int parts_;         // consecutive ranks that each hold a part of the same experts
+  int64_t experts_, local_experts_;
   int64_t choices_;
   double factor_;
   ExpertCapacity capacity_;
-  TokenDispatcher dispatch_;
+  TokenDispatcher dispatcher_;
 };
 
-// Rows on their way back.
-struct ExchangedRows::Returning {
+// A combine in flight.
+struct ExchangedRows::PendingCombine {
   Round round;
-  Event arrive;
+  Event arrived;
 };
 
 }  // namespace trifold

@@ -31,7 +31,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
                     : std::nullopt),
       router_(builder.replicated(name + ".router.weight", {shape.experts, width}, up, true)),
       bias_(shape.selection_bias
-                ? std::optional<ParamId>(builder.counted(name + ".router.bias", {shape.experts}))
+                ? std::optional<ParamId>(builder.buffer(name + ".router.bias", {shape.experts}))
                 : std::nullopt),
       up_(activation == ActivationKind::Swiglu
               ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
@@ -52,8 +52,8 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       chosen_(builder.slot()),
       counts_(builder.slot()),
       own_{builder.slot(), builder.slot(), builder.slot()},
-      firsts_(builder.slot()),
-      arriving_(builder.slot()),
+      row_counts_(builder.slot()),
+      host_counts_(builder.slot()),
       tokens_(builder.slot()),
       here_(exchange_ ? Order{builder.slot(), builder.slot(), builder.slot()} : own_),
       gates_here_(builder.slot()),
@@ -66,11 +66,11 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
         name, builder.mesh().size(Axis::Tp));
 }
 
-void Experts::activate(Run& run, Tensor to, const Part& part) const {
-  (run.ops.*activation_ops(activation_).forward)(run.stream, to, part.inner);
+void Experts::activate(Run& run, Tensor a, const Round& round) const {
+  (run.ops.*activation_ops(activation_).forward)(run.stream, a, round.inner);
 }
 
-void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
+void Experts::route_input(Run& run, Tensor x, Saved& saved) const {
   const int64_t tokens = x.row_count();
   const int64_t choices = shape_.router.choices;
   const DType wide = accumulate_type(run.dtype);
@@ -82,17 +82,17 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
   saved[own_.first] = run.keep->take(DType::I32, {shape_.experts + (drops(run) ? 2 : 1)});
   saved[own_.row] = run.keep->take(DType::I32, {tokens, choices});
   saved[own_.token] = run.keep->take(DType::I32, {tokens * choices});
-  const Tensor logits = own(saved[logits_]);
+  const Tensor logits = own_rows(saved[logits_]);
   compute_logits(run, logits, x);
   if (parts_ > 1) run.mesh.comm({Axis::Tp}).all_gather(saved[logits_], logits, run.stream);
   route(run, saved);
-  saved[gates_here_] = own(saved[gates_]);
+  saved[gates_here_] = own_rows(saved[gates_]);
   if (exchange_) {
-    const Shape firsts{exchange_->ranks(), shape_.experts + 1};
-    saved[firsts_] = run.keep->take(DType::I32, firsts);
-    saved[arriving_] =
-        run.ops.device == nullptr ? saved[firsts_] : saved.for_host(DType::I32, firsts, run.ops.device);
-    exchange_->exchange_counts(run, saved[arriving_], saved[firsts_], saved[own_.first]);
+    const Shape shape{exchange_->ranks(), shape_.experts + 1};
+    saved[row_counts_] = run.keep->take(DType::I32, shape);
+    saved[host_counts_] =
+        run.ops.device == nullptr ? saved[row_counts_] : saved.for_host(DType::I32, shape, run.ops.device);
+    exchange_->exchange_counts(run, saved[host_counts_], saved[row_counts_], saved[own_.first]);
     if (exchange_->gathers()) {
       saved[tokens_] = run.keep->take(DType::I32, {exchange_->ranks(), tokens * choices});
       run.exchange([&](Stream& on) {
@@ -100,50 +100,50 @@ void Experts::take_kept(Run& run, Tensor x, Saved& saved) const {
       });
     }
   }
-  count(run, saved);
-  if (!at_once(run, saved)) return;
+  count_choices(run, saved);
+  if (!single_round(run, saved)) return;
   if (!exchange_) {
     saved[inner_] = run.keep->take(run.dtype, {tokens * choices, inner_width()});
     return;
   }
-  const Part part = arriving(run, *run.keep, saved, 0);
-  saved[here_.first] = part.first;
-  saved[here_.row] = part.row;
-  saved[here_.token] = part.token;
-  saved[gates_here_] = part.gates;
-  saved[inner_] = part.inner;
+  const Round round = make_round(run, *run.keep, saved, 0);
+  saved[here_.first] = round.first;
+  saved[here_.row] = round.row;
+  saved[here_.token] = round.token;
+  saved[gates_here_] = round.gates;
+  saved[inner_] = round.inner;
 }
 
-bool Experts::at_once(Run& run, const Saved& saved) const {
-  return !exchange_ || exchange_->rounds(run, saved[arriving_]) == 1;
+bool Experts::single_round(Run& run, const Saved& saved) const {
+  return !exchange_ || exchange_->rounds(run, saved[host_counts_]) == 1;
 }
 
-Experts::Part Experts::arriving(Run& run, Arena& arena, const Saved& saved, int64_t round) const {
+Experts::Round Experts::make_round(Run& run, Arena& arena, const Saved& saved, int64_t number) const {
   const DType wide = saved[gates_].dtype;
-  const Tensor counts = saved[arriving_];
-  const int64_t rows = exchange_->rows_arriving(run, counts, saved[x_].row_count(), round);
-  Part part;
-  part.first = arena.take(DType::I32, {exchange_->experts_here() + 1});
-  part.row = arena.take(DType::I32, {rows, 1});
-  part.token = arena.take(DType::I32, {rows});
-  part.gates = arena.take(wide, {rows, 1});
-  part.inner = arena.take(run.dtype, {rows, inner_width()});
-  part.round = round;
+  const Tensor counts = saved[host_counts_];
+  const int64_t rows = exchange_->received_rows(run, counts, saved[x_].row_count(), number);
+  Round round;
+  round.first = arena.take(DType::I32, {exchange_->local_experts() + 1});
+  round.row = arena.take(DType::I32, {rows, 1});
+  round.token = arena.take(DType::I32, {rows});
+  round.gates = arena.take(wide, {rows, 1});
+  round.inner = arena.take(run.dtype, {rows, inner_width()});
+  round.number = number;
 
   const Arena::Mark mark = run.scratch.mark();
   const Tensor expert = run.scratch.take(DType::I32, {rows, 1});
   const Tensor sorted_gates = run.scratch.take(wide, {saved[own_.token].elements(), 1});
-  exchange_->find_experts(run, expert, counts, saved[firsts_], round);
-  run.ops.sort_choices(run.stream, part.first, part.row, part.token, expert);
+  exchange_->find_experts(run, expert, counts, saved[row_counts_], number);
+  run.ops.sort_choices(run.stream, round.first, round.row, round.token, expert);
   run.ops.fill(run.stream, sorted_gates, 1.0);
-  run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own(saved[gates_]), saved[own_.row]);
-  run.exchange([&](Stream& on) { exchange_->send(run, part.gates, sorted_gates, counts, round, on); });
+  run.ops.gate_rows(run.stream, sorted_gates, sorted_gates, own_rows(saved[gates_]), saved[own_.row]);
+  run.exchange([&](Stream& on) { exchange_->dispatch(run, round.gates, sorted_gates, counts, number, on); });
   run.scratch.release(mark);
-  return part;
+  return round;
 }
 
-Experts::Part Experts::kept(const Saved& saved) const {
-  const int64_t experts = exchange_ ? exchange_->experts_here() : shape_.experts;
+Experts::Round Experts::kept_round(const Saved& saved) const {
+  const int64_t experts = exchange_ ? exchange_->local_experts() : shape_.experts;
   return {saved[here_.first].rows(0, experts + 1),
           saved[here_.row],
           saved[here_.token],
@@ -153,158 +153,159 @@ Experts::Part Experts::kept(const Saved& saved) const {
           saved[dinner_]};
 }
 
-// A dry run takes the memory of either way: rounds are of as many rows as there is memory for. One that counts work goes
-// the way that its rows take.
+// A dry run that measures memory takes both the kept round and a round in scratch, which then has as many rows as its
+// limit. A dry run that logs work takes the rounds that its planned rows need.
 template <class Body>
-void Experts::for_each_part(Run& run, const Saved& saved, Body body) const {
-  if (at_once(run, saved)) {
-    body(kept(saved));
+void Experts::for_each_round(Run& run, const Saved& saved, Body body) const {
+  if (single_round(run, saved)) {
+    body(kept_round(saved));
     const bool measures = run.stream.mode() == Stream::Mode::Dry && run.stream.log() == nullptr;
     if (!measures || !exchange_ || !exchange_->may_need_rounds(run, saved[x_].row_count())) return;
   }
-  const int64_t rounds = exchange_->rounds(run, saved[arriving_]);
-  for (int64_t round = 0; round < rounds; ++round) {
+  const int64_t rounds = exchange_->rounds(run, saved[host_counts_]);
+  for (int64_t number = 0; number < rounds; ++number) {
     const Arena::Mark mark = run.scratch.mark();
-    Part part = arriving(run, run.scratch, saved, round);
-    part.kept = false;
-    body(part);
+    Round round = make_round(run, run.scratch, saved, number);
+    round.kept = false;
+    body(round);
     run.scratch.release(mark);
   }
 }
 
-void Experts::take_in(Run& run, Tensor rows, Tensor x, Tensor arrived, const Saved& saved,
-                      const Part& part) const {
+void Experts::gather_rows(Run& run, Tensor rows, Tensor x, Tensor received, const Saved& saved,
+                          const Round& round) const {
   const Arena::Mark mark = run.scratch.mark();
-  if (arrived.rank() == 0) arrived = dispatched(run, run.scratch, x, saved, part);
-  run.ops.embedding(run.stream, rows, arrived, part.token, 0, false);
+  if (received.rank() == 0) received = dispatched(run, run.scratch, x, saved, round);
+  run.ops.embedding(run.stream, rows, received, round.token, 0, false);
   run.scratch.release(mark);
 }
 
-void Experts::compute_inner(Run& run, Tensor rows, Tensor arrived, const Saved& saved,
-                            const Part& part) const {
-  take_in(run, rows, saved[x_], arrived, saved, part);
-  run.ops.expert_product(run.stream, part.inner, rows, up_matrices(run.weight(up_)), part.first, true);
-  if (!exchange_) clear_dropped(run, part.inner, saved);
+void Experts::compute_inner(Run& run, Tensor rows, Tensor received, const Saved& saved,
+                            const Round& round) const {
+  gather_rows(run, rows, saved[x_], received, saved, round);
+  run.ops.expert_product(run.stream, round.inner, rows, up_matrices(run.weight(up_)), round.first, true);
+  if (!exchange_) clear_dropped(run, round.inner, saved);
 }
 
 void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved,
-                             const Part& part) const {
+                             const Round& round) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor a = take_rows(run, part, ffn_);
-  const Tensor da = take_rows(run, part, ffn_);
-  run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);
-  run.ops.expert_product(run.stream, da, rows, run.weight(down_), part.first, false);
+  const Tensor a = take_rows(run, round, ffn_);
+  const Tensor da = take_rows(run, round, ffn_);
+  run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
+  run.ops.expert_product(run.stream, da, rows, run.weight(down_), round.first, false);
   if (!exchange_) clear_dropped(run, da, saved);
-  activate(run, a, part);
-  run.ops.gate_rows_backward(run.stream, da, dgates, da, a, part.gates, part.row);
-  (run.ops.*activation_ops(activation_).backward)(run.stream, part.dinner, da, part.inner);
+  activate(run, a, round);
+  run.ops.gate_rows_backward(run.stream, da, dgates, da, a, round.gates, round.row);
+  (run.ops.*activation_ops(activation_).backward)(run.stream, round.dinner, da, round.inner);
   run.scratch.release(mark);
 }
 
-Tensor Experts::mix(Run& run, Tensor y, Beside beside, Saved& saved) const {
+Tensor Experts::compute_output(Run& run, Tensor y, SharedExpert shared, Saved& saved) const {
   const Tensor sorted = take_sorted(run, saved, y.last_dim());
-  const bool travels = exchange_ && at_once(run, saved);
-  Tensor arrived, plus;
-  if (travels) {
-    arrived = run.scratch.take(run.dtype, {saved[here_.token].elements(), y.last_dim()});
-    plus = send_beside(run, arrived, sorted, saved[x_], beside, saved);
+  const bool overlaps = exchange_ && single_round(run, saved);
+  Tensor received, shared_output;
+  if (overlaps) {
+    received = run.scratch.take(run.dtype, {saved[here_.token].elements(), y.last_dim()});
+    shared_output = dispatch_overlapped(run, received, sorted, saved[x_], shared, saved);
   } else {
-    if (beside) plus = (*beside)();
-    take_turns(run);
+    if (shared) shared_output = (*shared)();
+    yield_for_rounds(run);
   }
-  for_each_part(run, saved, [&](const Part& part) {
+  for_each_round(run, saved, [&](const Round& round) {
     const Arena::Mark begin = run.scratch.mark();
-    const Tensor rows = rows_of(run, part, sorted);
-    const Tensor a = take_rows(run, part, ffn_);
-    compute_inner(run, rows, part.kept ? arrived : Tensor{}, saved, part);
-    run.show(up_name_, "output", part.inner);
-    activate(run, a, part);
-    run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
-    run.ops.expert_product(run.stream, rows, a, run.weight(down_), part.first, true);
-    give_back(run, sorted, rows, {}, saved, part);
+    const Tensor rows = rows_of(run, round, sorted);
+    const Tensor a = take_rows(run, round, ffn_);
+    compute_inner(run, rows, round.kept ? received : Tensor{}, saved, round);
+    run.show(up_name_, "output", round.inner);
+    activate(run, a, round);
+    run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
+    run.ops.expert_product(run.stream, rows, a, run.weight(down_), round.first, true);
+    combine(run, sorted, rows, {}, saved, round);
     run.scratch.release(begin);
   });
   clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, y, sorted, saved[own_.row], false);
   run.show(name_, "output", y);
-  return plus;
+  return shared_output;
 }
 
 Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor y = run.keep->take(run.dtype, x.shape);
-  take_kept(run, x, saved);
+  route_input(run, x, saved);
   const Arena::Mark mark = run.scratch.mark();
-  mix(run, y, {}, saved);
+  compute_output(run, y, {}, saved);
   run.scratch.release(mark);
   return y;
 }
 
-// In a recomputed forward the tensors that `beside` keeps may be in scratch and must stay there, so it is called first.
-Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Beside beside,
+// In a repeated forward the tensors that `shared` keeps may be in scratch, below the mark, so it is called first.
+Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, SharedExpert shared,
                               Saved& saved) const {
   const Tensor sum = run.output().take(run.dtype, x.shape);
-  const bool first = run.repeats && beside;
-  Tensor plus = first ? (*beside)() : Tensor{};
-  take_kept(run, x, saved);
+  const bool shared_first = run.repeats && shared;
+  Tensor shared_output = shared_first ? (*shared)() : Tensor{};
+  route_input(run, x, saved);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor y = run.scratch.take(run.dtype, x.shape);
-  const Tensor other = mix(run, y, first ? Beside{} : beside, saved);
-  if (!first) plus = other;
-  if (plus.rank() > 0) run.ops.add(run.stream, y, y, plus);
+  const Tensor overlapped = compute_output(run, y, shared_first ? SharedExpert{} : shared, saved);
+  if (!shared_first) shared_output = overlapped;
+  if (shared_output.rank() > 0) run.ops.add(run.stream, y, y, shared_output);
   add.forward_to(run, sum, residual, y);
   run.scratch.release(mark);
   return sum;
 }
 
-Tensor Experts::walk_back(Run& run, Tensor dy, Beside beside, Saved& saved, bool with_weights) const {
+Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved& saved,
+                                 bool with_weights) const {
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
   const Tensor dlogits = run.flow->take(run.dtype, saved[logits_].shape);
-  saved[dlogits_] = own(dlogits);
+  saved[dlogits_] = own_rows(dlogits);
   saved[dy_] = dy;
-  const bool once = at_once(run, saved);
-  if (once) saved[dinner_] = run.flow->take(run.dtype, saved[inner_].shape);
-  if (once && exchange_)
+  const bool single = single_round(run, saved);
+  if (single) saved[dinner_] = run.flow->take(run.dtype, saved[inner_].shape);
+  if (single && exchange_)
     saved[dy_] = run.flow->take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
 
-  // In a pair the input travels for the weights when the gradients go back.
-  const Arena::Mark begin_of_all = run.scratch.mark();
-  Tensor again;
-  if (with_weights && once && exchange_ && run.other_half != nullptr)
-    again = run.scratch.take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
+  // In a pair the input is dispatched received_x, for the gradients of weights, while gradients are combined.
+  const Arena::Mark outer_mark = run.scratch.mark();
+  Tensor received_x;
+  if (with_weights && single && exchange_ && run.other_half != nullptr)
+    received_x = run.scratch.take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sorted = take_sorted(run, saved, dy.last_dim());
-  Tensor more;
-  if (once && exchange_)
-    more = send_beside(run, saved[dy_], sorted, dy, beside, saved);
-  else if (beside)
-    more = (*beside)();
-  if (!once) take_turns(run);
-  const Shape of_choices{saved[own_.token].elements(), 1};
-  const Tensor dgates = run.scratch.take(saved[gates_].dtype, of_choices);
-  for_each_part(run, saved, [&](Part part) {
+  Tensor dx_shared;
+  if (single && exchange_)
+    dx_shared = dispatch_overlapped(run, saved[dy_], sorted, dy, shared, saved);
+  else if (shared)
+    dx_shared = (*shared)();
+  if (!single) yield_for_rounds(run);
+  const Shape own_shape{saved[own_.token].elements(), 1};
+  const Tensor dgates = run.scratch.take(saved[gates_].dtype, own_shape);
+  for_each_round(run, saved, [&](Round round) {
     const Arena::Mark begin = run.scratch.mark();
-    const Tensor rows = rows_of(run, part, sorted);
-    const Tensor dgates_here = exchange_ ? run.scratch.take(dgates.dtype, part.gates.shape) : dgates;
-    if (!part.kept) {
-      compute_inner(run, rows, {}, saved, part);
-      part.dinner = run.scratch.take(run.dtype, part.inner.shape);
-      part.dy = dispatched(run, run.scratch, dy, saved, part);
+    const Tensor rows = rows_of(run, round, sorted);
+    const Tensor dgates_here = exchange_ ? run.scratch.take(dgates.dtype, round.gates.shape) : dgates;
+    if (!round.kept) {
+      compute_inner(run, rows, {}, saved, round);
+      round.dinner = run.scratch.take(run.dtype, round.inner.shape);
+      round.dy = dispatched(run, run.scratch, dy, saved, round);
     }
-    compute_dinner(run, rows, dgates_here, saved, part);
-    std::optional<ExchangedRows::Returning> gates;
-    if (exchange_ && part.kept && run.other_half != nullptr)
-      gates = exchange_->start_back(run, dgates, dgates_here, saved[arriving_], part.round);
+    compute_dinner(run, rows, dgates_here, saved, round);
+    std::optional<ExchangedRows::PendingCombine> pending_dgates;
+    if (exchange_ && round.kept && run.other_half != nullptr)
+      pending_dgates = exchange_->start_combine(run, dgates, dgates_here, saved[host_counts_], round.number);
     else if (exchange_)
-      exchange_->send_back(run, dgates, dgates_here, saved[arriving_], part.round);
-    run.ops.expert_product(run.stream, rows, part.dinner, up_matrices(run.weight(up_)), part.first, false);
-    give_back(run, sorted, rows, part.kept ? again : Tensor{}, saved, part);
-    if (gates) exchange_->end_back(run, dgates, saved[arriving_], *gates);
+      exchange_->combine(run, dgates, dgates_here, saved[host_counts_], round.number);
+    run.ops.expert_product(run.stream, rows, round.dinner, up_matrices(run.weight(up_)), round.first, false);
+    combine(run, sorted, rows, round.kept ? received_x : Tensor{}, saved, round);
+    if (pending_dgates) exchange_->finish_combine(run, dgates, saved[host_counts_], *pending_dgates);
     run.scratch.release(begin);
   });
   Tensor dgates_of_own = dgates;
-  if (exchange_) {  // they came back in the order of rows
+  if (exchange_) {  // they are in the order of rows
     clear_dropped(run, dgates, saved);
-    dgates_of_own = run.scratch.take(dgates.dtype, of_choices);
+    dgates_of_own = run.scratch.take(dgates.dtype, own_shape);
     run.ops.embedding(run.stream, dgates_of_own, dgates, saved[own_.row], 0, false);
   }
   const Tensor dgates_of_all = gathered(run, run.scratch, dgates_of_own.reshape(saved[own_.row].shape));
@@ -316,38 +317,38 @@ Tensor Experts::walk_back(Run& run, Tensor dy, Beside beside, Saved& saved, bool
   if (jitters(run)) jitter(run, dx, dx);
   clear_dropped(run, sorted, saved);
   run.ops.sum_choices(run.stream, dx, sorted, saved[own_.row], true);
-  if (more.rank() > 0) run.ops.add(run.stream, dx, dx, more);
+  if (dx_shared.rank() > 0) run.ops.add(run.stream, dx, dx, dx_shared);
   run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
-  if (with_weights) add_gradients(run, again, saved);
-  run.scratch.release(begin_of_all);
+  if (with_weights) add_gradients(run, received_x, saved);
+  run.scratch.release(outer_mark);
   return dx;
 }
 
-void Experts::add_gradients(Run& run, Tensor again, Saved& saved) const {
+void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
   const Tensor x = saved[x_];
   const Arena::Mark begin = run.scratch.mark();
   run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, router_input(run, x), false, 1,
                run.adds_to(router_) ? 1 : 0);
   run.scratch.release(begin);
-  for_each_part(run, saved, [&](Part part) {
+  for_each_round(run, saved, [&](Round round) {
     const Arena::Mark mark = run.scratch.mark();
-    const Tensor rows = take_rows(run, part, x.last_dim());
-    const Tensor a = take_rows(run, part, ffn_);
-    if (!part.kept) {
-      const Tensor dgates = run.scratch.take(part.gates.dtype, part.gates.shape);
-      part.dinner = run.scratch.take(run.dtype, part.inner.shape);
-      part.dy = dispatched(run, run.scratch, saved[dy_], saved, part);
-      compute_inner(run, rows, {}, saved, part);
-      compute_dinner(run, rows, dgates, saved, part);
+    const Tensor rows = take_rows(run, round, x.last_dim());
+    const Tensor a = take_rows(run, round, ffn_);
+    if (!round.kept) {
+      const Tensor dgates = run.scratch.take(round.gates.dtype, round.gates.shape);
+      round.dinner = run.scratch.take(run.dtype, round.inner.shape);
+      round.dy = dispatched(run, run.scratch, saved[dy_], saved, round);
+      compute_inner(run, rows, {}, saved, round);
+      compute_dinner(run, rows, dgates, saved, round);
     }
-    take_in(run, rows, x, part.kept ? again : Tensor{}, saved, part);
-    run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), part.dinner, rows, part.first,
+    gather_rows(run, rows, x, round.kept ? received : Tensor{}, saved, round);
+    run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), round.dinner, rows, round.first,
                                   run.adds_to(up_));
-    activate(run, a, part);
-    run.ops.gate_rows(run.stream, a, a, part.gates, part.row);
-    run.ops.embedding(run.stream, rows, part.dy, part.token, 0, false);
-    run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, part.first, run.adds_to(down_));
+    activate(run, a, round);
+    run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
+    run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
+    run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, round.first, run.adds_to(down_));
     run.scratch.release(mark);
   });
 }

@@ -1,4 +1,4 @@
-// What the router of a mixture of experts decides: gates, the order of rows, dropped choices, and counts of all these.
+// Routing of Experts: gates, the order of rows, dropped choices, and counts of choices.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-Tensor Experts::own(Tensor all) const {
+Tensor Experts::own_rows(Tensor all) const {
   const int64_t rows = all.dim(0) / parts_;
   return all.rows(part_ * rows, (part_ + 1) * rows);
 }
@@ -18,21 +18,21 @@ Tensor Experts::padding(const Run& run) {
 
 Tensor Experts::own_padding(const Run& run) const {
   const Tensor all = padding(run);
-  return all.data == nullptr ? all : own(all);
+  return all.data == nullptr ? all : own_rows(all);
 }
 
-Tensor Experts::gathered(Run& run, Arena& arena, Tensor mine) const {
-  if (parts_ == 1) return mine;
-  const Tensor all = arena.take(mine.dtype, {mine.dim(0) * parts_, mine.dim(1)});
-  run.mesh.comm({Axis::Tp}).all_gather(all, mine, run.stream);
+Tensor Experts::gathered(Run& run, Arena& arena, Tensor own) const {
+  if (parts_ == 1) return own;
+  const Tensor all = arena.take(own.dtype, {own.dim(0) * parts_, own.dim(1)});
+  run.mesh.comm({Axis::Tp}).all_gather(all, own, run.stream);
   return all;
 }
 
 namespace {
 
 void scale_by_position(const Run& run, Tensor y, Tensor x, double low, double high, PhiloxKey key, int part) {
-  for_each_dropout(run, 0, key, part, x, [&](int64_t begin, int64_t end, const Dropout& which) {
-    run.ops.scale_uniform(run.stream, y.rows(begin, end), x.rows(begin, end), low, high, which);
+  for_each_dropout(run, 0, key, part, x, [&](int64_t begin, int64_t end, const Dropout& keys) {
+    run.ops.scale_uniform(run.stream, y.rows(begin, end), x.rows(begin, end), low, high, keys);
   });
 }
 
@@ -55,7 +55,7 @@ void Experts::compute_logits(Run& run, Tensor logits, Tensor x) const {
   run.scratch.release(mark);
   run.show(router_name_, "output", logits);
   if (!shape_.random_choices || !run.has_backward()) return;
-  const double most = std::sqrt(3.0);  // of uniform numbers with variance 1
+  const double most = std::sqrt(3.0);  // U(-most, most) has variance 1
   run.ops.fill(run.stream, logits, 1.0);
   scale_by_position(run, logits, logits, -most, most, random_key_, part_);
 }
@@ -64,15 +64,15 @@ void Experts::route(Run& run, Saved& saved) const {
   const Tensor logits = saved[logits_];
   const Tensor bias = bias_ ? run.params.exact(*bias_) : Tensor{};
   run.ops.route(run.stream, saved[gates_], saved[chosen_], logits, bias, shape_.router);
-  sort_own(run, saved);
+  sort_choices(run, saved);
   if (!run.has_backward()) return;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor balance = run.scratch.take(logits.dtype, {logits.row_count()});
   const Tensor z = run.scratch.take(logits.dtype, {logits.row_count()});
-  Router how = shape_.router;
-  how.counted = find_counts(run, balance, z, saved);
+  Router router = shape_.router;
+  router.counted = find_counts(run, balance, z, saved);
   run.ops.router_losses(run.stream, balance, z, saved[counts_], logits, padding(run),
-                        logits.row_count() / balance_groups(run), how);
+                        logits.row_count() / balance_groups(run), router);
   if (run.loss_terms.rank() > 0) {
     const Tensor weights = run.batch->loss_weight.flat();
     run.ops.weighted_sum(run.stream, run.loss_term(balance_), balance, weights);
@@ -83,13 +83,13 @@ void Experts::route(Run& run, Saved& saved) const {
 
 namespace {
 
-// The rows that all context ranks have of `mine` [rows here, columns], by position within each sample, in scratch.
-Tensor in_order_of_all(Run& run, Tensor mine) {
-  const Shape all{rows_of_all(run), mine.dim(1)};
-  const Tensor in_order = run.scratch.take(mine.dtype, all);
+// Gathers `own` [own rows, columns] over the context ranks, in scratch, ordered by position within each sample.
+Tensor in_order_of_all(Run& run, Tensor own) {
+  const Shape all{rows_of_all(run), own.dim(1)};
+  const Tensor in_order = run.scratch.take(own.dtype, all);
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor by_rank = run.scratch.take(mine.dtype, all);
-  run.mesh.comm({Axis::Cp}).all_gather(by_rank, mine, run.stream);
+  const Tensor by_rank = run.scratch.take(own.dtype, all);
+  run.mesh.comm({Axis::Cp}).all_gather(by_rank, own, run.stream);
   to_order(run, in_order, by_rank);
   run.scratch.release(mark);
   return in_order;
@@ -97,7 +97,7 @@ Tensor in_order_of_all(Run& run, Tensor mine) {
 
 }  // namespace
 
-Tensor Experts::taken(Run& run, const Saved& saved) const {
+Tensor Experts::choices_after_drops(Run& run, const Saved& saved) const {
   const Tensor chosen = saved[chosen_], gates = saved[gates_];
   const int64_t seq = run.batch->held_rows().length();
   const ExpertLimit limit{shape_.experts, seq,
@@ -119,9 +119,9 @@ Tensor Experts::taken(Run& run, const Saved& saved) const {
   return by_rank.rows(first, first + chosen.dim(0));
 }
 
-void Experts::sort_own(Run& run, const Saved& saved) const {
+void Experts::sort_choices(Run& run, const Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
-  const Tensor choices = own(drops(run) ? taken(run, saved) : saved[chosen_]);
+  const Tensor choices = own_rows(drops(run) ? choices_after_drops(run, saved) : saved[chosen_]);
   run.ops.sort_choices(run.stream, saved[own_.first], saved[own_.row], saved[own_.token], choices);
   if (drops(run) && run.counts())
     run.ops.add_choice_counts(run.stream, run.counter(*dropped_), choices, own_padding(run), shape_.experts);
@@ -134,21 +134,21 @@ void Experts::clear_dropped(Run& run, Tensor rows, const Saved& saved) const {
   if (first.elements() > experts + 1) run.ops.clear_rows(run.stream, rows, first.rows(experts, experts + 1));
 }
 
-void Experts::count(Run& run, const Saved& saved) const {
+void Experts::count_choices(Run& run, const Saved& saved) const {
   if (!run.has_backward()) return;
   if (counts_last_batch()) count_preferred(run, saved);
   if (!run.counts()) return;
-  run.ops.add_choice_counts(run.stream, run.counter(choices_), own(saved[chosen_]), own_padding(run), 0);
-  const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[arriving_]) : 1;
+  run.ops.add_choice_counts(run.stream, run.counter(choices_), own_rows(saved[chosen_]), own_padding(run), 0);
+  const int64_t rounds = exchange_ ? exchange_->rounds(run, saved[host_counts_]) : 1;
   double& most = *run.counter(rounds_).as<double>();
   most = std::max(most, static_cast<double>(rounds));
 }
 
 void Experts::count_preferred(Run& run, const Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
-  Tensor chosen = own(saved[chosen_]);
+  Tensor chosen = own_rows(saved[chosen_]);
   if (bias_ || shape_.router.groups > 1) {
-    const Tensor logits = own(saved[logits_]), gates = run.scratch.take(logits.dtype, chosen.shape);
+    const Tensor logits = own_rows(saved[logits_]), gates = run.scratch.take(logits.dtype, chosen.shape);
     Router plain = shape_.router;
     plain.groups = plain.kept_groups = 1;
     chosen = run.scratch.take(DType::I32, chosen.shape);
@@ -170,7 +170,7 @@ bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved
   return context_ > 1;
 }
 
-// Counts are whole numbers: their sums have no order.
+// Counts are integers, so their sums do not depend on the order.
 void Experts::count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
   const Tensor counts = saved[counts_];
   const Tensor logits = saved[logits_];

@@ -54,9 +54,9 @@ ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, i
   return add(name, global, local, kExpertDataAxes, kExpertDataAxes, init, decay);
 }
 
-ParamId BlockBuilder::counted(const std::string& name, const Shape& shape) {
+ParamId BlockBuilder::buffer(const std::string& name, const Shape& shape) {
   const ParamId id = add(name, shape, Rect::whole(shape), kStageAxes, kDataAxes, {}, false);
-  params_.count(id);
+  params_.set_buffer(id);
   return id;
 }
 
@@ -89,9 +89,10 @@ void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row
 }
 
 void drop_activation(const Run& run, Tensor y, Tensor x, double probability, PhiloxKey key, int row_part) {
-  for_each_dropout(run, probability, key, row_part, x, [&](int64_t begin, int64_t end, const Dropout& how) {
-    run.ops.dropout(run.stream, y.rows(begin, end), x.rows(begin, end), how);
-  });
+  for_each_dropout(run, probability, key, row_part, x,
+                   [&](int64_t begin, int64_t end, const Dropout& dropout) {
+                     run.ops.dropout(run.stream, y.rows(begin, end), x.rows(begin, end), dropout);
+                   });
 }
 
 bool Run::adds_to(ParamId id, std::optional<ParamId> other) const {

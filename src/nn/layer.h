@@ -36,7 +36,7 @@
 
 namespace trifold {
 
-// Index of a tensor that a block keeps from forward (or backward_input) for a later part.
+// Index of a tensor that a block keeps from forward (or backward_input) for a later part: a save slot.
 struct SlotId {
   int index = -1;
 };
@@ -49,11 +49,10 @@ class Saved {
   Tensor& operator[](SlotId slot) { return tensors_[static_cast<size_t>(slot.index)]; }
   const Tensor& operator[](SlotId slot) const { return tensors_[static_cast<size_t>(slot.index)]; }
   std::span<Tensor> tensors() { return tensors_; }
-  // Forgets them all.
+  // Resets all tensors, without releasing for_host's memory.
   void clear() { std::fill(tensors_.begin(), tensors_.end(), Tensor{}); }
-  // Memory that the host reads and `device` writes, for what the host must know of the micro-batch. It is allocated
-  // where more is needed than ever before, and stays when the tensors are forgotten; the next call returns the same
-  // memory.
+  // Pinned memory through which `device` reports values of the micro-batch to the host. It grows on demand and outlives
+  // `clear`; each call returns the same memory.
   Tensor for_host(DType dtype, const Shape& shape, Device* device) {
     const size_t bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
     if (for_host_.bytes() < bytes) for_host_ = Buffer::shared(bytes, device);
@@ -65,108 +64,105 @@ class Saved {
   Buffer for_host_;
 };
 
-// Observes the tensors that layers compute: to find where a non-finite number comes from, and, in tests, to
-// inject one.
+// Observes the tensors that layers compute: to find where a non-finite value first appears and, in tests, to inject
+// one.
 class TensorWatch {
  public:
   virtual ~TensorWatch() = default;
-  // `tensor` is the `what` ("output", "input gradient") of a layer, complete as of now on `stream`. Layers
-  // have the names of their parameters. Partial sums are shown before they are summed over the tensor axis.
+  // `tensor` is the `what` ("output", "input gradient") of a layer, computed by the work enqueued on `stream` so far.
+  // `layer` is the prefix of its parameters' names. Partial sums are shown before they are summed over the tensor axis.
   virtual void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) = 0;
 };
 
-// The other half of a pair of actions, a forward and a backward, that a plan runs side by side on one rank: each computes
-// while what the other has sent to other ranks is under way.
+// The other half of a pair: of a forward and a backward that a plan runs side by side on one rank, one computes while
+// the other's messages are in flight.
 class OtherHalf {
  public:
   explicit OtherHalf(Stream& stream) : exchanges(stream) {}
   virtual ~OtherHalf() = default;
-  // Lets it compute until it waits in turn, or is done.
+  // Runs the other half until it yields or is done.
   virtual void compute() = 0;
 
-  Stream& exchanges;  // where both halves put what is under way while the other one computes
+  Stream& exchanges;  // for the collectives of both halves that overlap with computation
 };
 
-// The context in which a layer runs. Everything it refers to outlives the call. It is copyable, so a layer that has another
-// layer run with another arena, for example, gives it a copy with that one member replaced.
+// The context in which a layer runs. Everything it refers to outlives the call. A layer may pass a copy with another
+// arena, for example, to a layer that it calls.
 struct Run {
-  Stream& stream;  // where all computation goes
-  // For collectives that computation need not wait for immediately; may be `stream` itself. A layer that
-  // enqueues work there makes `stream` wait for it before it returns, so no communicator is used on two
-  // streams at once.
+  Stream& stream;  // for all computation
+  // For collectives that overlap with computation; may be `stream` itself. A layer that enqueues work on it makes
+  // `stream` wait before it returns, so no communicator is used on two streams at once.
   Stream& side;
   const OpTable& ops;
   const Mesh& mesh;
   const ParamSource& params;
   GradSink* grads;  // null if there is no backward
-  // Outputs of forward and saved tensors; they live until the block's backward_weight. A layer takes them
-  // before it marks scratch, so `keep` may be scratch (for an output that is read once) or, in backward,
-  // `flow`.
+  // Memory for outputs of forward and for saved tensors, until the block's backward_weight. A layer takes them before
+  // it marks scratch, so `keep` may be scratch (for an output that is read once) or, in backward, `flow`.
   Arena* keep;
-  // Activation gradients; they live until the block's backward_weight. A layer takes them before it marks
-  // scratch, so within a whole backward `flow` may be scratch too.
+  // Memory for gradients of activations, until the block's backward_weight. A layer takes them before it marks scratch,
+  // so within a whole backward `flow` may be scratch too.
   Arena* flow;
   Arena& scratch;      // temporaries: a layer releases what it took before it returns
-  const Batch* batch;  // of this micro-batch; outlives its backward
-  DType dtype;         // of weights, activations and their gradients; statistics of rows and the gradients of
-                       // parameters have its accumulate_type
-  bool training;       // dropout is applied only when true
-  uint64_t seed;       // of dropout
+  const Batch* batch;  // this micro-batch's data; outlives its backward
+  // The type of weights, activations and their gradients. Statistics of rows and gradients of parameters have its
+  // accumulate_type.
+  DType dtype;
+  bool training;      // dropout is applied only when true
+  uint64_t seed;      // for dropout
   double loss_scale;  // factor of the loss before backward: 1 / (tokens in the global batch); see loss_factor
   Tensor loss_sum;    // f64 [1], += the weighted sum of the losses of this micro-batch
   Tensor weight_sum;  // f64 [1], += the sum of the loss weights
   TensorWatch* watch = nullptr;
-  // The arena for the output of a block if another rank continues with it: that output need not live as long
-  // as `keep`. Null if the output is kept.
+  // The arena for a block's output that is only sent to another rank, which need not live as long as `keep`. Null if
+  // the output is kept.
   Arena* outgoing = nullptr;
-  // f64 [kMostLossTerms], the memory of loss_term; without dims, loss terms are not wanted.
+  // f64 [kMostLossTerms], the memory of loss_term; without dims if loss terms are not collected.
   Tensor loss_terms = {};
-  // f64 [elements of all counters], i32 [elements of all host values]: the memory of counter and host_value, which the host
-  // and the device reach. Without dims, nothing is counted, or there are no values.
+  // The memory of `counter`, f64 [elements of all counters], and of `host_value`, i32 [elements of all host values];
+  // the host and the device can access both. Without dims, counters are not collected, or there are no host values.
   Tensor counters = {};
   Tensor host_values = {};
-  // This forward is repeated for what it keeps; its output is not read (nn/recompute.h).
+  // Whether this forward only recomputes saved tensors; its output is not read (nn/recompute.h).
   bool repeats = false;
-  // Null if this action runs by itself.
+  // Null if this action is not half of a pair.
   OtherHalf* other_half = nullptr;
 
-  // The stream for all collectives of a communicator of which some are under way while a layer is in `meanwhile`: that of
-  // the pair, or `stream`.
+  // The stream for collectives that are in flight while a layer yields, and for all others of the same communicator:
+  // the pair's, or `stream` without a pair.
   Stream& exchanges() const { return other_half != nullptr ? other_half->exchanges : stream; }
-  // `on`, a stream for collectives, where what is enqueued next finds all that `stream` has computed so far.
+  // Makes `on`, a stream for collectives, wait for the work on `stream` so far; returns `on`.
   Stream& after_computing(Stream& on) const {
     if (&on != &stream) on.wait(stream.record());
     return on;
   }
-  // Completes with all that is on `on` so far; at once if that is `stream`.
+  // An event that completes with the work on `on` so far; an empty one if `on` is `stream`.
   Event end_of(Stream& on) const { return &on == &stream ? Event{} : on.record(); }
-  // Calls collective(exchanges()) between what `stream` has computed so far and what it computes from now on.
+  // Calls collective(exchanges()), ordered after earlier and before later work on `stream`.
   template <class Collective>
   void exchange(Collective collective) const {
     collective(after_computing(exchanges()));
     stream.wait(end_of(exchanges()));
   }
-  // To be called by a layer that has put all it could on exchanges() and has nothing left to compute without what is under
-  // way. How often it does so must not depend on data: the ranks of a stage then all interleave the halves, and their
-  // collectives, in the same order. A repeated forward does not, because the forward in the other half would run out
-  // of turns.
-  void meanwhile() const {
+  // Yields to the other half. A layer calls it once its communication is enqueued and its further computation depends
+  // on it. The number of calls must not depend on data, so that all ranks of a stage interleave the halves, and their
+  // collectives, in the same order. A repeated forward does not yield: the other half has no turns for it.
+  void yield() const {
     if (other_half != nullptr && !repeats) other_half->compute();
   }
 
   // The arena for a block's output.
   Arena& output() const { return outgoing != nullptr ? *outgoing : *keep; }
-  // Shows a tensor to the watch, if there is one.
+  // Passes a tensor to the watch, if there is one.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
     if (watch != nullptr) watch->see(layer, what, tensor, stream);
   }
-  // The factor of the loss before backward, times a constant, for operations; on a device, kernels read it at
-  // run time.
+  // Factors for operations: loss_scale times `constant`; loss_scale times a batch value; and a batch value alone. On a
+  // device kernels read them at run time, so a captured graph can be replayed.
   Factor loss_factor(double constant = 1) const {
     const Tensor& late = batch->loss_factors;
     return late.data != nullptr ? Factor(constant, late.rows(0, 1)) : Factor(constant * loss_scale);
   }
-  // That factor times a batch value; and the batch value alone.
   Factor loss_factor(BatchValueId id) const {
     const Tensor& late = batch->loss_factors;
     const int row = 1 + id.index;
@@ -179,26 +175,26 @@ struct Run {
   }
   // Whether this forward is part of a training step, not of evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
-  // f64 [1], += a loss term's sum over this micro-batch (nn/reports.h). Only if loss_terms has dims.
+  // f64 [1], to which a block adds the loss term's sum over this micro-batch (nn/reports.h). Only if loss_terms has
+  // dims.
   Tensor loss_term(LossTermId id) const { return loss_terms.rows(id.index, id.index + 1); }
-  // Whether counters are wanted; only then a layer may ask for one.
+  // Whether counters are collected; `counter` may be called only then.
   bool counts() const { return counters.rank() > 0; }
   Tensor counter(CounterId id) const { return counters.rows(id.first, id.first + id.count); }
-  // Only if host_values has dims.
+  // May be called only if host_values has dims.
   Tensor host_value(HostValueId id) const { return host_values.rows(id.first, id.first + id.count); }
   double batch_value(BatchValueId id) const { return batch->values.at(static_cast<size_t>(id.index)); }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
-  // Whether an operation that is about to write these gradients must add to them; the first write of a step
-  // assigns. Marks them as begun, so a layer asks exactly once for each write. If only one of two is begun,
-  // the other is set to zero first.
+  // Whether the next write of these gradients must add; the first write of a step assigns. Marks them as begun, so it
+  // is called exactly once for each write. If only one of two is begun, sets the other to zero first.
   bool adds_to(ParamId id, std::optional<ParamId> other = {}) const;
-  // The gradient, for operations that can only add to some of its rows; set to zero if it was not begun.
+  // The gradient, set to zero if it was not begun, for operations that add to some of its rows.
   Tensor grad_from_zero(ParamId id) const {
     if (!adds_to(id)) ops.fill(stream, grad(id), 0.0);
     return grad(id);
   }
-  // A copy that keeps everything, outputs too, in another arena.
+  // A copy that keeps everything, including outputs, in another arena.
   Run keeping_in(Arena& other) const {
     Run copy = *this;
     copy.keep = &other;
@@ -216,10 +212,9 @@ struct Run {
 // Collects the parameters, save slots and reports of one block while its layers are constructed.
 class BlockBuilder {
  public:
-  // Adds parameters to `params`, all marked with `block`, and what the block reports to `reports`. These and `mesh` must
-  // outlive the builder.
+  // Adds the block's parameters to `params` and its reports to `reports`; these and `mesh` must outlive the builder.
   // With `sequence_parallel`, activations between the linear layers are cut by rows over the tensor axis
-  // (tensor_parallel/regions.h); with one rank on that axis it changes nothing.
+  // (tensor_parallel/regions.h), if it has several ranks.
   BlockBuilder(ParamList& params, ReportList& reports, const Mesh& mesh, int block, uint64_t seed,
                bool sequence_parallel = false)
       : params_(params),
@@ -229,33 +224,33 @@ class BlockBuilder {
         seed_(seed),
         sequence_parallel_(sequence_parallel && mesh.size(Axis::Tp) > 1) {}
 
-  // A whole parameter on every rank of the tensor axis. Its gradient is a partial sum over that axis if it is
-  // only used with this rank's rows (under sequence parallelism) or, `inside` a region, with this rank's part
-  // of each row.
+  // A parameter that every rank of the tensor axis holds whole. Its gradient is a partial sum over that axis if it is
+  // used with this rank's rows alone (under sequence parallelism) or, `inside` a region, with this rank's columns.
   ParamId replicated(const std::string& name, const Shape& shape, Init init, bool decay, bool inside = false);
-  // A parameter cut evenly along `dim` over the tensor axis, into at most `pieces` pieces (0: one per rank).
-  // If there are more ranks than pieces, consecutive ranks hold copies of one piece
-  // (ShardSpec::tensor_copies), and its gradient is a partial sum over them.
+  // A parameter cut evenly along `dim` over the tensor axis, into at most `pieces` pieces (0: one per rank). If there
+  // are more ranks than pieces, consecutive ranks hold copies of one piece (ShardSpec::tensor_copies), and its gradient
+  // is a partial sum over these ranks.
   ParamId sharded(const std::string& name, const Shape& global, int dim, Init init, bool decay,
                   int64_t pieces = 0);
-  // Part `part` of `parts` equal parts of a parameter, whose other parts belong to other blocks, cut evenly along its
-  // first dim, and further over the tensor axis.
+  // Part `part` of a parameter that is cut along its first dim into `parts` equal parts, one for each of several
+  // blocks; the part is cut further over the tensor axis.
   ParamId sharded_part(const std::string& name, const Shape& global, int part, int parts, Init init,
                        bool decay);
-  // A parameter of experts, its first dim, cut evenly over the expert axis, and along its dim `inner` over the
-  // tensor axis of experts. Where it is used all tokens of the ranks along these axes have come together, so its
-  // gradient is summed over the others alone.
+  // A parameter of experts, cut evenly along its first dim over the expert axis, and along dim `inner` over the tensor
+  // axis of experts. It is used with the tokens of all ranks along these axes, so its gradient is summed over the other
+  // axes alone.
   ParamId of_experts(const std::string& name, const Shape& global, int inner, Init init, bool decay);
-  // Numbers that the trainer sets between steps (ParamSpec::counted), whole on every rank, zero at first.
-  ParamId counted(const std::string& name, const Shape& shape);
-  // A second use of `of` (see ParamSpec::tied_to), named "<name of it>@<use>".
+  // A buffer: values that are not trained but set by the trainer between steps (ParamSpec::is_buffer). Every rank holds
+  // it whole; it is zero at first.
+  ParamId buffer(const std::string& name, const Shape& shape);
+  // A second use of the parameter `of` (ParamSpec::tied_to), named "<name of `of`>@<use>".
   ParamId tied(ParamId of, const std::string& use);
   SlotId slot() { return {slots_++}; }
-  // A loss term, which other blocks may share.
+  // A loss term (nn/reports.h), which other blocks may share.
   LossTermId loss_term(const std::string& name) { return reports_.loss_terms.declare(name); }
   // A batch value, which other blocks may share.
   BatchValueId batch_value(const std::string& name) { return reports_.batch_values.declare(name); }
-  // f64 and i32 [count] of this block.
+  // A counter, f64 [count], and a host value, i32 [count], of this block.
   CounterId counter(const std::string& name, int64_t count) {
     return reports_.counters.declare(block_, name, count);
   }
@@ -285,22 +280,22 @@ class BlockBuilder {
   int slots_ = 0;
 };
 
-// Dropout for numbers of which each sample of the batch has `each`, from number `first` of the micro-batch
-// on; keyed by (sample of the whole run, number), so the same on every mesh.
+// Dropout for consecutive elements of a tensor with `sample_elements` elements for each sample, from element `first` of
+// the micro-batch on. Keyed by (sample of the run, element of the sample), so it is the same on every mesh.
 inline Dropout sample_dropout(const Run& run, double probability, PhiloxKey key, int64_t first,
-                              int64_t each) {
+                              int64_t sample_elements) {
   const Batch& batch = *run.batch;
   if (batch.sample.data != nullptr)
-    return {probability, key, static_cast<uint64_t>(first), batch.sample, each};
-  return {probability, key, static_cast<uint64_t>(batch.first_sample * each + first)};
+    return {probability, key, static_cast<uint64_t>(first), batch.sample, sample_elements};
+  return {probability, key, static_cast<uint64_t>(batch.first_sample * sample_elements + first)};
 }
 
-// Dropout for an activation x [R, C] that is slice `row_part` of this rank's rows of the micro-batch: calls
-// body(begin, end, how) for each run of rows [begin, end) that is contiguous in the samples; once for all of
-// them if samples are not cut.
+// Dropout for an activation x [R, C] that is row slice `row_part` of the micro-batch (BlockBuilder::row_part): calls
+// body(begin, end, dropout) for each range of rows [begin, end) that is contiguous in its sample, or once for all rows
+// if samples are not cut.
 void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row_part, const Tensor& x,
-                      FunctionRef<void(int64_t begin, int64_t end, const Dropout& how)> body);
-// y = drop(x) of such an activation; y may be x.
+                      FunctionRef<void(int64_t begin, int64_t end, const Dropout& dropout)> body);
+// y = drop(x) for such an activation; y may be x.
 void drop_activation(const Run& run, Tensor y, Tensor x, double probability, PhiloxKey key, int row_part);
 
 class Layer {
@@ -309,7 +304,7 @@ class Layer {
   virtual Tensor forward(Run& run, Tensor x, Saved& saved) const = 0;
   virtual Tensor backward_input(Run& run, Tensor dy, Saved& saved) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
-  // Whether backward_weight reads weights, because it recomputes tensors that were not kept.
+  // Whether backward_weight reads weights, which it does if it recomputes tensors.
   virtual bool weight_backward_reads_weights() const { return false; }
   virtual Tensor backward(Run& run, Tensor dy, Saved& saved) const {
     const Tensor dx = backward_input(run, dy, saved);
@@ -318,7 +313,7 @@ class Layer {
   }
   // Whether forward adds to gradients of weights when a backward follows.
   virtual bool adds_in_forward() const { return false; }
-  // Whether backward_input adds to gradients of weights already, as where a bias is summed on the way.
+  // Whether backward_input already adds to gradients of weights, such as a bias that it sums while reading dy.
   virtual bool adds_in_backward_input() const { return false; }
 };
 

@@ -95,9 +95,9 @@ void for_each_global_element(const Shape& global, const Rect& box, Visit&& visit
   }
 }
 
-// Calls draw(box, index of its first element) for boxes of whole rows (first dim) that together are `box`.
+// Calls draw(part, index of its first element) for parts of whole rows (first dim) that cover `box`.
 void draw_in_parts(const Rect& box, ThreadPool& pool,
-                   FunctionRef<void(const Rect& part, int64_t place)> draw) {
+                   FunctionRef<void(const Rect& part, int64_t first)> draw) {
   constexpr int64_t kElements = 4096;  // per thread, at least
   if (box.extent.rank() == 0 || box.elements() == 0) return draw(box, 0);
   const int64_t row = box.elements() / box.extent[0];
@@ -115,9 +115,9 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
   check(weight.shape == spec.shard.local.extent, "{} is {}, its box is {}", spec.shard.name,
         to_string(weight.shape), to_string(spec.shard.local.extent));
   const PhiloxKey key = philox_key(seed, spec.shard.name);
-  // Padding starts here.
   const int64_t elements = spec.shard.global.elements();
-  const int64_t last = spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;
+  const int64_t padding =
+      spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;  // its first element
   const bool all_equal = spec.init.kind == Init::Kind::Normal && spec.init.std == 0;
   dispatch_float(weight.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -130,10 +130,10 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
         std::fill_n(out, weight.elements(), T(1));
         break;
       case Init::Kind::Normal:
-        draw_in_parts(spec.shard.local, pool, [&](const Rect& part, int64_t place) {
-          T* next = out + place;
+        draw_in_parts(spec.shard.local, pool, [&](const Rect& part, int64_t first) {
+          T* next = out + first;
           for_each_global_element(spec.shard.global, part, [&](int64_t element) {
-            *next++ = element < last
+            *next++ = element < padding
                           ? static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)))
                           : T(0);
           });

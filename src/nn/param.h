@@ -1,6 +1,6 @@
-// Parameters as the layers see them: a specification each, a list that numbers them, and the two small
-// interfaces through which a layer reads a weight and adds to a gradient. Higher rooms (data_parallel, zero)
-// decide who holds the memory and whether it is sharded; layers do not know.
+// Parameters as layers see them: ParamSpec describes one, ParamList numbers all of a model, and through ParamSource and
+// GradSink a layer reads a weight and adds to a gradient. Higher rooms (data_parallel, zero) implement these two and
+// decide where the memory is and whether it is sharded; layers do not know.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct ParamId {
   bool operator==(const ParamId&) const = default;
 };
 
-// The initial values of a parameter. Normal values are keyed by (seed, name, global element index), so they
-// are the same on every mesh.
+// Initial values of a parameter. Normal values are keyed by (seed, name, global element index), so they are the same on
+// every mesh.
 struct Init {
   enum class Kind { Zeros, Ones, Normal };
   Kind kind = Kind::Zeros;
@@ -34,48 +34,47 @@ struct ParamSpec {
   ShardSpec shard;
   Init init;
   bool decay = false;  // takes part in weight decay (matrices do; biases and norm gains do not)
-  // No layer writes its gradient; the trainer sets it between steps (nn/experts.h: the bias of a router). Layers read
-  // it without rounding, by ParamSource::exact. Whole on every rank.
-  bool counted = false;
-  int block = 0;  // the model's block that uses it
-  // Rows from here on are padding that makes the first dim divide evenly. They stay zero, because nothing
-  // reads them, and are not saved in checkpoints.
+  // A buffer: it has no gradient, and the trainer sets it between steps (nn/experts.h: the selection bias). Layers read
+  // it without rounding, by ParamSource::exact. Every rank holds it whole.
+  bool is_buffer = false;
+  int block = 0;  // index of the model's block that uses it
+  // Rows from this one on are padding that makes the first dim divide evenly. They stay zero, because nothing reads
+  // them, and checkpoints do not save them.
   std::optional<int64_t> rows;
-  // A second use of another parameter's values (the output head of tied embeddings): it reads the weight of
-  // `tied_to` and has its own gradient; the two gradients are added once, when both are complete.
+  // The parameter whose values this one shares (the embedding, for the output head of tied embeddings). This second use
+  // reads the weight of `tied_to` and has its own gradient; the two gradients are added once, when both are complete.
   std::optional<ParamId> tied_to;
 };
 
 // All parameters of the model, in the order they were declared, and which of them this rank holds.
 class ParamList {
  public:
-  // Throws if the name is already used, but by other parts of the same tensor.
+  // Throws if the name is already used, unless by other parts of the same tensor.
   ParamId add(ParamSpec spec);
-  // Declares the rows of a parameter from `rows` on as padding; the second form, of all its parts.
+  // Declares the rows of a parameter from `rows` on as padding; the second form does so for all parts of a name.
   void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
   void pad_after(const std::string& name, int64_t rows);
-  // Declares a parameter as one that the trainer sets.
-  void count(ParamId id) { specs_[static_cast<size_t>(id.index)].counted = true; }
+  void set_buffer(ParamId id) { specs_[static_cast<size_t>(id.index)].is_buffer = true; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }
   std::span<const ParamSpec> specs() const { return specs_; }
-  // The first part, if there are several. Throws if no parameter has that name.
+  // The parameter of that name, or its first part. Throws if there is none.
   ParamId find(const std::string& name) const;
-  // Ids of the model's parameters that own their values (not tied), held here or not, sorted by name: the
-  // order in which norms are summed. Parts of one name are in the order of their blocks.
+  // Ids of the model's parameters without tied uses, held here or not, sorted by name: the order in which norms are
+  // summed. Parts of one name are in the order of their blocks.
   std::vector<ParamId> by_name() const;
-  // Elements of the whole model, tied uses counted once.
+  // Elements of the whole model, without tied uses.
   int64_t global_elements() const;
 
-  // Sets the blocks whose parameters this rank holds (all by default). The list still covers the whole model.
+  // Sets the blocks whose parameters this rank holds (default: all). The list still covers the whole model.
   void hold_blocks(std::span<const int> blocks);
   bool held(ParamId id) const;
-  // Whether the parameter has memory of its own on this rank: it is held and is not a second use of one that
-  // is held too. A tied use whose first use is on another rank is stored: a copy that is kept equal.
+  // Whether the parameter has its own memory on this rank: it is held, and it is not tied to one that is held too. A
+  // tied use whose first use is on another rank is stored, as a copy that is kept equal.
   bool stored(ParamId id) const;
-  // Whether this is a second use of a parameter that is held here too.
+  // Whether it is held and tied to a parameter that is held too.
   bool local_tie(ParamId id) const { return held(id) && !stored(id); }
-  // The number of elements stored here, in local boxes.
+  // The number of elements stored on this rank, in local boxes.
   int64_t stored_elements() const;
 
  private:
@@ -84,8 +83,7 @@ class ParamList {
   std::vector<bool> held_blocks_;                       // empty: all
 };
 
-// Stands for the completing block of a unit that is the copy of a tied weight whose other use is on another
-// rank.
+// Takes the place of a completing block's index for a unit that is the copy of a tied weight from another rank.
 constexpr int kCopyOfTied = -1;
 
 // Reads weights. The tensor has the extent of the parameter's local box and is valid until the block is left.
@@ -93,47 +91,44 @@ class ParamSource {
  public:
   virtual ~ParamSource() = default;
   virtual Tensor weight(ParamId id) const = 0;
-  // The same in the type of sums, for a parameter that is `counted`.
+  // A buffer's values in accumulate_type.
   virtual Tensor exact(ParamId id) const { return weight(id); }
-  // The weights after `version` updates in this plan (Action::version); only asynchronous plans use versions
-  // other than 0.
+  // The weights after `version` updates in this plan (Action::version); above 0 only in asynchronous plans.
   virtual const ParamSource& at_version(int version) const {
     check(version == 0, "there is no version {} of the weights", version);
     return *this;
   }
-  // The plan's Unshard and Reshard: start gathering the weights of the unit that `block` completes, and
-  // release them when the work enqueued on `stream` so far is done. No effect if all weights are resident.
+  // Unshard and Reshard of a plan: start gathering the weights of the unit that `block` completes, and release them
+  // when the work on `stream` so far is done. No effect if all weights are resident.
   virtual void unshard(int /*block*/, Stream& /*stream*/) {}
   virtual void reshard(int /*block*/, Stream& /*stream*/) {}
-  // Makes `stream` wait for the weights that `block` reads; called before it is computed.
+  // Makes `stream` wait for the weights that `block` reads; called before the block is computed.
   virtual void enter(int /*block*/, Stream& /*stream*/) const {}
 };
 
-// Gradients that layers add to, with the shape of the weight. At the start of a step, or when they are opened
-// if they are reduced after each micro-batch, none of them is *begun*: their content is undefined, and the
-// first write assigns. A gradient that was not begun by the time of its reduction is zero.
+// Gradients that layers add to, with the shapes of the weights. A gradient is *begun* once it has been written. At the
+// start of a step, or at `open` if gradients are reduced after each micro-batch, none is: their content is undefined,
+// and the first write assigns. A gradient that is reduced without having been begun is zero.
 class GradSink {
  public:
   virtual ~GradSink() = default;
   virtual Tensor grad(ParamId id) const = 0;
-  // Whether the gradient has content to add to. A sink that starts from zeros returns true.
+  // Whether the next write must add. A sink that starts from zeros returns true.
   virtual bool begun(ParamId /*id*/) const { return true; }
   // Marks the gradient as begun, or as not begun (after a write that did not happen).
   virtual void set_begun(ParamId /*id*/, bool /*begun*/) {}
-  // `block` is about to add to its gradients. May be called again while they are open.
+  // Called before `block` adds to its gradients; may be called again while they are open.
   virtual void open(int /*block*/, Stream& /*stream*/) {}
-  // The plan's ReduceGrad: the gradients of the bucket that `block` completes are ready, as of now on
-  // `stream`. Starts their reduction and returns. If the plan reduces after each micro-batch, this closes
-  // them and reduces what has been added since the last reduction.
+  // ReduceGrad of a plan: starts reducing the gradients of the unit that `block` completes, after the work on `stream`
+  // so far. If the plan reduces after each micro-batch, this closes them; they then hold what was added since `open`.
   virtual void reduce(int block, Stream& stream) = 0;
-  // The plan's ReduceTied: the gradient of the tied weight, whose other use is on another stage's rank, is
-  // complete on this rank. Starts adding the two gradients and returns; must precede `reduce` of the block
-  // that owns the weight.
+  // ReduceTied of a plan: this rank's gradient of the tied weight, whose other use is on the rank of another stage, is
+  // complete. Starts adding the two gradients. Must precede `reduce` of the block that owns the weight.
   virtual void reduce_tied(Stream& stream) = 0;
 };
 
-// Writes the initial values of a parameter's local box, zero for padding, into `weight`, which has that box's
-// extent. All threads of the pool take part: one core needs most of a minute for a billion numbers.
+// Writes the initial values of a parameter's local box, zero for padding, into `weight`, which has that box's extent.
+// Uses all threads of the pool: one core needs most of a minute for a billion values.
 void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool& pool);
 
 }  // namespace trifold

@@ -60,7 +60,7 @@ void LatentProjections::take_latent(Run& run, const Latent& latent, Tensor x, Sa
   saved[latent.y] = latent.norm ? latent.norm->forward(run, raw, saved) : raw;
 }
 
-// For all rows of x, in scratch.
+// Returns y for all rows of x, in scratch.
 Tensor LatentProjections::multiplied(Run& run, const Up& up, Tensor x) const {
   const Tensor y = run.scratch.take(run.dtype, {region_.rows_inside(x.row_count()), up.columns});
   column_product(run, y, region_.gather_rows(run, x, run.scratch, run.stream), run.weight(up.weight), {});
@@ -88,7 +88,8 @@ Tensor LatentProjections::forward(Run& run, Tensor x, Saved& saved) const {
   return packed;
 }
 
-Tensor LatentProjections::back(Run& run, const Up& up, Tensor x, Saved& saved, bool with_weights) const {
+Tensor LatentProjections::backward_up(Run& run, const Up& up, Tensor x, Saved& saved,
+                                      bool with_weights) const {
   ColumnGradient gradient{saved[up.dy], run.weight(up.weight), {}, {}};
   if (!with_weights) return input_gradient(region_, run, up.name, {&gradient, 1});
   gradient.dw = run.grad(up.weight);
@@ -96,16 +97,16 @@ Tensor LatentProjections::back(Run& run, const Up& up, Tensor x, Saved& saved, b
   return both_gradients(region_, run, up.name, {&gradient, 1}, x);
 }
 
-void LatentProjections::back_through_norm(Run& run, const Latent& latent, Tensor dy, Saved& saved,
-                                          bool with_weights) const {
+void LatentProjections::backward_norm(Run& run, const Latent& latent, Tensor dy, Saved& saved,
+                                      bool with_weights) const {
   saved[latent.dz] = !latent.norm   ? dy
                      : with_weights ? latent.norm->backward(run, dy, saved)
                                     : latent.norm->backward_input(run, dy, saved);
 }
 
-// dy is taken apart into gradients of the two products and of k, a sum over heads and so over ranks. From these and
-// the latent vectors' gradients follows that of x.
-Tensor LatentProjections::walk_back(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
+// Splits dy into the gradients of both products and of k, which is a sum over heads and therefore over ranks. The
+// gradient of x follows from these and from the gradients of the latent vectors.
+Tensor LatentProjections::compute_backward(Run& run, Tensor dy, Saved& saved, bool with_weights) const {
   saved[query_.dy] = run.flow->take(run.dtype, {dy.row_count(), query_.columns});
   saved[key_value_.dy] = run.flow->take(run.dtype, {dy.row_count(), key_value_.columns});
   const Region::Sum key = region_.take_sum(run, *run.flow, dy.row_count(), turned_of(shape_));
@@ -115,11 +116,11 @@ Tensor LatentProjections::walk_back(Run& run, Tensor dy, Saved& saved, bool with
   run.scratch.release(key.mark);
   saved[dkey_] = key.result;
 
-  const Tensor dlatent = back(run, key_value_, saved[key_value_latent_.y], saved, with_weights);
-  back_through_norm(run, key_value_latent_, dlatent, saved, with_weights);
-  Tensor dx = back(run, query_, query_input(saved), saved, with_weights);
+  const Tensor dlatent = backward_up(run, key_value_, saved[key_value_latent_.y], saved, with_weights);
+  backward_norm(run, key_value_latent_, dlatent, saved, with_weights);
+  Tensor dx = backward_up(run, query_, query_input(saved), saved, with_weights);
   if (query_latent_) {
-    back_through_norm(run, *query_latent_, dx, saved, with_weights);
+    backward_norm(run, *query_latent_, dx, saved, with_weights);
     dx = run.flow->take(run.dtype, {dx.row_count(), shape_.width});
     run.ops.affine_backward_input(run.stream, dx, saved[query_latent_->dz], run.weight(query_latent_->down),
                                   0);
@@ -147,7 +148,7 @@ void LatentProjections::down_gradients(Run& run, Saved& saved) const {
 }
 
 Tensor LatentProjections::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, false);
+  return compute_backward(run, dy, saved, false);
 }
 
 void LatentProjections::backward_weight(Run& run, Saved& saved) const {
@@ -164,7 +165,7 @@ void LatentProjections::backward_weight(Run& run, Saved& saved) const {
 }
 
 Tensor LatentProjections::backward(Run& run, Tensor dy, Saved& saved) const {
-  const Tensor dx = walk_back(run, dy, saved, true);
+  const Tensor dx = compute_backward(run, dy, saved, true);
   down_gradients(run, saved);
   return dx;
 }

@@ -113,7 +113,7 @@ Tensor TiledMlp::forward_added(Run& run, const DropoutAdd& add, Tensor residual,
   return sum;
 }
 
-Tensor TiledMlp::walk_back(Run& run, Tensor dy, Saved& saved, Parts parts) const {
+Tensor TiledMlp::compute_backward(Run& run, Tensor dy, Saved& saved, Parts parts) const {
   const Tensor x = saved[x_];
   const int64_t rows = region_.rows_inside(x.row_count());
   Region::Sum dx;
@@ -148,15 +148,15 @@ Tensor TiledMlp::walk_back(Run& run, Tensor dy, Saved& saved, Parts parts) const
 
 Tensor TiledMlp::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  return walk_back(run, dy, saved, {true, false});
+  return compute_backward(run, dy, saved, {true, false});
 }
 
 void TiledMlp::backward_weight(Run& run, Saved& saved) const {
-  walk_back(run, saved[dy_], saved, {false, true});
+  compute_backward(run, saved[dy_], saved, {false, true});
 }
 
 Tensor TiledMlp::backward(Run& run, Tensor dy, Saved& saved) const {
-  return walk_back(run, dy, saved, {true, true});
+  return compute_backward(run, dy, saved, {true, true});
 }
 
 }  // namespace trifold

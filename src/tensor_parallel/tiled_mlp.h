@@ -1,13 +1,13 @@
-// The network of a transformer layer, y = down(activation(up(x))), computed a tile of rows at a time (Bekman et al.,
-// "Arctic Long Sequence Training", arXiv 2506.13996): the activations between its two products, several times as wide
-// as the model, exist for one tile only. Only the input is kept; backward computes the inner activations of each tile
-// again, once for both gradients, or once for each if they are computed apart.
+// TiledMlp: the feed-forward network y = down(activation(up(x))), computed a tile of rows at a time (Bekman et al.,
+// "Arctic Long Sequence Training", arXiv 2506.13996). The inner activations, several times as wide as the model, exist
+// for one tile at a time. Only the input is kept; backward recomputes the inner activations of each tile, once for both
+// gradients, or once for each if backward_input and backward_weight run separately.
 //
-// The collectives are those of ColumnLinear and RowLinear, of all rows at once: under sequence parallelism the rows are
-// gathered first, and then cut into tiles. R rows in n tiles are ceil(R / n) rows each; the last has what is left.
+// The collectives are the same as in ColumnLinear and RowLinear and cover all rows: under sequence parallelism the rows
+// are gathered first and then cut into tiles. R rows in n tiles are ceil(R / n) rows each; the last tile has the rest.
 //
-// A row's output and gradient do not depend on the rows next to it, except for the way in which a product of that many
-// rows is computed; gradients of weights are sums over the tiles, in order, of sums over their rows.
+// A row's output and gradient do not depend on other rows, except for the algorithm of a product of that many rows.
+// Gradients of weights are sums over the tiles, in order, of sums over their rows.
 #pragma once
 
 #include <string>
@@ -19,13 +19,13 @@ namespace trifold {
 
 class TiledMlp final : public Layer {
  public:
-  // Parameters <name>.up.* and <name>.down.*, as ColumnLinear and RowLinear make them: `ffn` numbers, or pairs of a
-  // gate and a number for Swiglu, between two products with matrices of `width`. `tiles` is at least 1.
+  // Parameters <name>.up.* as in ColumnLinear, with `ffn` outputs (with Swiglu, `ffn` gates and `ffn` outputs), and
+  // <name>.down.* as in RowLinear. `tiles` is at least 1.
   TiledMlp(BlockBuilder& builder, const std::string& name, int64_t width, int64_t ffn,
            ActivationKind activation, bool bias, Init up, Init down, int64_t tiles);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, C] -> [Ro, C]
-  // residual + forward(x) through the dropout of `add`, in run.output(). If that is not needed (Run::repeats), nothing
-  // is computed.
+  // residual + dropout(forward(x)), with the dropout of `add`, in run.output(). Computes nothing if the output is not
+  // read (Run::repeats).
   Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> [Ro, C]
   void backward_weight(Run& run, Saved& saved) const override;
@@ -39,24 +39,24 @@ class TiledMlp final : public Layer {
     bool input, weights;
   };
 
-  // Calls body(begin, end) for the rows of each tile; what it takes from scratch is released.
+  // Calls body(begin, end) for the rows of each tile, and releases the scratch that it takes.
   void for_each_tile(Run& run, int64_t rows, FunctionRef<void(int64_t begin, int64_t end)> body) const;
   // activation(up(x)) of a tile [n, C], in scratch.
   Tensor inner(Run& run, Tensor x, Saved& saved) const;
-  // The gradient of up(x), in scratch, from that of the tile's output, dy [n, C], after `inner`.
+  // The gradient of up(x), in scratch, from the gradient dy [n, C] of the tile's output. Called after `inner`.
   Tensor inner_gradient(Run& run, Tensor dy, Saved& saved) const;
   void add_weight_gradients(Run& run, Tensor x, Tensor a, Tensor dz, Tensor dy) const;
-  // This rank's part of the sum that is the output of all tiles, and that sum.
+  // Computes this rank's partial sums of the outputs of all tiles in `y`, and sums them over the axis.
   void add_partial(Run& run, const Region::Sum& y, Tensor all_x, Saved& saved) const;
-  // The gradients of `parts`; that of the input, if asked for.
-  Tensor walk_back(Run& run, Tensor dy, Saved& saved, Parts parts) const;
+  // Computes the gradients in `parts`; returns the gradient of the input if it is one.
+  Tensor compute_backward(Run& run, Tensor dy, Saved& saved, Parts parts) const;
   // Under sequence parallelism the bias of `down` is summed over the rank's own rows, once for all tiles.
   bool sums_bias_apart() const { return down_.parameters().bias && region_.slices(); }
 
-  std::string up_name_, down_name_;  // as shown
+  std::string up_name_, down_name_;  // as Run::show passes them
   Region region_;
   int64_t tiles_;
-  ColumnLinear up_;  // the two make the parameters
+  ColumnLinear up_;  // up_ and down_ declare the parameters
   Activation activation_;
   RowLinear down_;
   SlotId x_, dy_;

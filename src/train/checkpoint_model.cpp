@@ -174,7 +174,7 @@ void load_weights(Replica& replica, const std::string& path) {
       wanted.push_back(
           {box.spec, weight.flat().rows(box.first, box.first + extent.elements()).reshape(extent)});
     }
-    const Tensor exact = params[{i}].counted ? replica.weights().exact({i}) : weight;
+    const Tensor exact = params[{i}].is_buffer ? replica.weights().exact({i}) : weight;
     if (exact.data != weight.data) wanted.push_back({wanted.back().spec, exact});
   }
   TensorsOnHost host(std::move(wanted), replica.ops(), replica.compute());

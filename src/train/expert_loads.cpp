@@ -52,7 +52,7 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
   const ParamList& params = replica.layout().params();
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces()) {
     const ParamSpec& spec = params[piece.segment.id];
-    if (spec.counted && piece.kind == kWeightKind)
+    if (spec.is_buffer && piece.kind == kWeightKind)
       masters_.push_back(
           {spec.block, piece.segment.first, piece.values, replica.layout().saves(piece.segment.id)});
   }
@@ -60,7 +60,7 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
   copy_.resize(static_cast<size_t>(experts_));
   if (!shares_exact_) return;
   for (int i = 0; i < params.size(); ++i)
-    if (params[{i}].counted && params.held({i}))
+    if (params[{i}].is_buffer && params.held({i}))
       exact_.push_back({params[{i}].block, 0, replica.weights().exact({i}), false});
 }
 

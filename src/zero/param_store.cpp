@@ -70,14 +70,14 @@ void ParamStore::make_exact() {
   const DType wide = accumulate_type(dtype_);
   int64_t elements = 0;
   for (int i = 0; i < params.size(); ++i)
-    if (params[{i}].counted) elements += params[{i}].shard.global.elements();
+    if (params[{i}].is_buffer) elements += params[{i}].shard.global.elements();
   if (elements == 0) return;
   exact_memory_ = Buffer(static_cast<size_t>(elements) * size_of(wide), ops_.device);
   const Tensor all = exact_memory_.tensor(wide, {elements});
   exact_.resize(static_cast<size_t>(params.size()));
   int64_t begin = 0;
   for (int i = 0; i < params.size(); ++i) {
-    if (!params[{i}].counted) continue;
+    if (!params[{i}].is_buffer) continue;
     const Shape& shape = params[{i}].shard.global;
     exact_[static_cast<size_t>(i)] = all.rows(begin, begin + shape.elements()).reshape(shape);
     begin += shape.elements();

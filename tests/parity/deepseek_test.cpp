@@ -125,7 +125,7 @@ FirstStep first_step(PretrainConfig config, const std::string& checkpoint, const
     const ParamList& params = trainer.replica().layout().params();
     for (int i = 0; i < params.size(); ++i) {
       const ParamSpec& spec = params[{i}];
-      if (!params.stored({i}) || spec.counted) continue;
+      if (!params.stored({i}) || spec.is_buffer) continue;
       const Tensor gradient = trainer.grads().grad({i});
       std::vector<double>& whole = result.gradients[spec.shard.name];
       whole.resize(static_cast<size_t>(spec.shard.global.elements()));

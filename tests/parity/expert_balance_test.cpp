@@ -42,7 +42,7 @@ class Biases {
     const std::lock_guard lock(mutex_);
     for (const ShardedOptimizer::Piece& piece : trainer.optimizer().pieces()) {
       const ParamSpec& spec = params[piece.segment.id];
-      if (!spec.counted || piece.kind != "param") continue;
+      if (!spec.is_buffer || piece.kind != "param") continue;
       std::vector<double>& whole = all[spec.shard.name];
       whole.resize(static_cast<size_t>(spec.shard.global.elements()));
       for (int64_t i = 0; i < piece.values.elements(); ++i)
@@ -199,7 +199,7 @@ TEST(ExpertBalance, AnEvaluationReadsTheBiasUnrounded) {
     load_weights(replica, saved);
     const ParamList& params = replica.layout().params();
     for (int i = 0; i < params.size(); ++i)
-      if (params[{i}].counted) {
+      if (params[{i}].is_buffer) {
         const Tensor bias = replica.weights().exact({i});
         ASSERT_EQ(bias.dtype, DType::F32);
         double sum = 0;

@@ -12,8 +12,8 @@
 namespace trifold::test {
 namespace {
 
-// Sends a number to all ranks that differs for each exchange, and lets the other half compute meanwhile. It notes when it
-// begins an exchange, "F0>" for a forward of block 0, and when it has the result, "F0".
+// Sends a number to all ranks that differs for each exchange, and lets the other half compute meanwhile. It notes when
+// it begins an exchange, "F0>" for a forward of block 0, and when it has the result, "F0".
 class Exchanging final : public Layer {
  public:
   Exchanging(int number, Communicator& ranks, std::vector<std::string>& notes)
@@ -44,7 +44,7 @@ class Exchanging final : public Layer {
     Stream& on = run.after_computing(run.exchanges());
     ranks_.all_gather(all, mine, on);
     const Event arrived = run.end_of(on);
-    run.meanwhile();
+    run.yield();
     run.stream.wait(arrived);
     notes_.push_back(note);
     for (int rank = 0; rank < ranks_.size() && run.stream.mode() != Stream::Mode::Dry; ++rank)
@@ -114,7 +114,7 @@ class Failing final : public Layer {
   Tensor forward(Run& run, Tensor, Saved&) const override { return run.keep->take(DType::F64, {1, 2}); }
   Tensor backward_input(Run& run, Tensor, Saved&) const override {
     if (run.stream.mode() != Stream::Mode::Dry) {
-      run.meanwhile();
+      run.yield();
       fail("a backward that fails");
     }
     return run.flow->take(DType::F64, {1, 2});

@@ -93,8 +93,8 @@ std::vector<WeightMap> weight_map(const ModelConfig& model) {
     Shape shape = param.shard.global;
     if (param.rows) shape[0] = *param.rows;
     maps.push_back(map_of(param.shard.name, shape, family_of(model).names, model.num_experts.value_or(0)));
-    maps.back().exact = param.counted;
-    for (WeightMap& other : maps.back().others) other.exact = param.counted;
+    maps.back().exact = param.is_buffer;
+    for (WeightMap& other : maps.back().others) other.exact = param.is_buffer;
   }
   return maps;
 }
