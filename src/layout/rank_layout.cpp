@@ -57,7 +57,7 @@ PipelinePlace RankLayout::place() const {
   place.row_parts = model_->model.row_parts;
   place.offloads_device = model_->on_device;
   for (const StageRange& range : model_->stages)
-    place.row_numbers.push_back(model_->model.blocks[static_cast<size_t>(range.end) - 1].row_numbers);
+    place.row_statistics.push_back(model_->model.blocks[static_cast<size_t>(range.end) - 1].row_statistics);
   return place;
 }
 

@@ -41,12 +41,12 @@ ActivationKind activation_kind(const ModelConfig& config) {
 namespace {
 
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
-                    PartPlace place = {}) {
+                    PartIndex part = {}) {
   if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
   const Init init{Init::Kind::Normal, config.init_method_std};
   const Shape shape{padded_vocab, config.hidden_size};
-  return place.parts == 1 ? builder.sharded("head.weight", shape, 0, init, true)
-                          : builder.sharded_part("head.weight", shape, place.index, place.parts, init, true);
+  return part.parts == 1 ? builder.sharded("head.weight", shape, 0, init, true)
+                         : builder.sharded_part("head.weight", shape, part.index, part.parts, init, true);
 }
 
 }  // namespace
@@ -90,14 +90,14 @@ std::unique_ptr<Layer> make_gpt_lookup(BlockBuilder& builder, const ModelConfig&
 }
 
 std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                          int64_t padded_vocab, PartPlace place) {
+                                          int64_t padded_vocab, PartIndex part) {
   std::optional<Norm> norm;
-  if (place.first())
+  if (part.first())
     norm.emplace(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon);
-  const ParamId weight = head_weight(builder, config, tokens, padded_vocab, place);
-  VocabPart part(builder, "head", weight, *config.vocab_size, place);
-  if (!norm) return std::make_unique<VocabPart>(std::move(part));
-  return std::make_unique<NormedVocabPart>(std::move(*norm), std::move(part));
+  const ParamId weight = head_weight(builder, config, tokens, padded_vocab, part);
+  VocabPart layer(builder, "head", weight, *config.vocab_size, part);
+  if (!norm) return std::make_unique<VocabPart>(std::move(layer));
+  return std::make_unique<NormedVocabPart>(std::move(*norm), std::move(layer));
 }
 
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel) {

@@ -1,6 +1,5 @@
-// Models that predict the next token, GPT-2 and Llama: token embedding, plus learned positions if configured,
-// transformer blocks, final norm, and an output head, which is tied to the token embedding unless the configuration
-// unties it.
+// First and last blocks of models that predict the next token, GPT-2 and Llama. The embedding adds learned positions if
+// configured. The head is tied to the token embedding unless the configuration unties it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace trifold {
 // First block: embedding, then dropout.
 class GptEmbedding final : public Layer {
  public:
-  // `parts` and `earlier` as in VocabEmbedding.
+  // `parts`, and `earlier` of forward, as in VocabEmbedding.
   GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
                const TokenParts& parts = {});
   Tensor forward(Run& run, Tensor earlier, Saved& saved) const override;
@@ -43,7 +42,7 @@ class GptHead final : public Layer {
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
   bool adds_in_forward() const override { return loss_.adds_in_forward(); }
-  // The logits of rows [begin, end) of x [R, C] -> [end - begin, V/tp]
+  // Logits of rows [begin, end) of x [R, C]: [end - begin, V/tp].
   Tensor logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const;
 
  private:
@@ -51,19 +50,18 @@ class GptHead final : public Layer {
   VocabCrossEntropy loss_;
 };
 
-// A block before the embedding that looks up the tokens of some parts alone. The parts are its `tokens`.
+// Makes a block before the embedding that looks up the tokens of some parts alone. `tokens` receives their parameters.
 std::unique_ptr<Layer> make_gpt_lookup(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
                                        const TokenParts& parts, std::vector<ParamId>& tokens);
 
-// Part `place` of a GPT's head. `tokens` is the same part of the token embedding, if its weights are the head's.
+// Makes a part of a GPT's head. `tokens` is the same part of the token embedding, if the head is tied to it.
 std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                          int64_t padded_vocab, PartPlace place);
+                                          int64_t padded_vocab, PartIndex part);
 
-// Vocabulary rounded up so that it divides evenly: a multiple of make_vocab_size_divisible_by *
-// tensor-parallel size.
+// The vocabulary size, rounded up to a multiple of make_vocab_size_divisible_by * tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// Of the feed-forward networks, and of a BERT's head.
+// The activation of the feed-forward networks, and of a BERT's head.
 ActivationKind activation_kind(const ModelConfig& config);
 
 }  // namespace trifold

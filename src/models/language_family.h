@@ -1,7 +1,6 @@
-// LanguageFamily describes one family of language models: its blocks, its data, its vocabulary and its names in the
-// files of Hugging Face. Each family has a file of its own (family_<name>.cpp) and an entry in the table of
-// language_family.cpp; its options and their rules are in config/subjects/model_family.h. Nothing else tests a model's
-// family (tools/count_model_kinds.py).
+// LanguageFamily describes one family of language models: its blocks, data, vocabulary and names in files of Hugging
+// Face. Each family has a file (family_<name>.cpp) and an entry in the table of language_family.cpp; its options and
+// their rules are in config/subjects/model_family.h. Nothing else tests a model's family (tools/count_model_kinds.py).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@ struct LanguageFamily {
 
   // ---- Blocks, assembled by make_model ----
 
-  // Makes the embedding, which has several parts only where the head does (tensor_parallel/vocab.h). `tokens` receives
-  // the weights of those that it has.
+  // Makes the embedding, whose table has several parts only if the head has (tensor_parallel/vocab.h). `tokens`
+  // receives the parameters of the embedding's parts.
   std::unique_ptr<Layer> (*make_embedding)(BlockBuilder& builder, const ModelConfig& config,
                                            int64_t padded_vocab, const TokenParts& parts,
                                            std::vector<ParamId>& tokens);
@@ -36,25 +35,26 @@ struct LanguageFamily {
   // `chunk_rows` as in VocabCrossEntropy.
   std::unique_ptr<Layer> (*make_head)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                       int64_t padded_vocab, int64_t chunk_rows);
-  // Makes a block before the embedding that looks up the tokens of some parts, and a part of a head that is cut over the
-  // vocabulary; null if the family's head cannot be cut.
+  // Make a block before the embedding that looks up the tokens of some parts, and a part of a head that is cut over the
+  // vocabulary. Null if the family's head cannot be cut.
   std::unique_ptr<Layer> (*make_lookup)(BlockBuilder& builder, const ModelConfig& config,
                                         int64_t padded_vocab, const TokenParts& parts,
                                         std::vector<ParamId>& tokens);
   std::unique_ptr<Layer> (*make_head_part)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                           int64_t padded_vocab, PartPlace place);
-  // A parameter of the head, other than the output weight, that has a row for each token; null: none.
+                                           int64_t padded_vocab, PartIndex part);
+  // The name of a parameter of the head, other than the output weight, that has a row for each token; null: none.
   const char* (*head_rows)(const ModelConfig& config);
 
   // ---- Data ----
 
-  // The vocabulary size that a model with this tokenizer needs, and how messages explain tokens beyond the tokenizer's.
+  // The vocabulary size that a model with this tokenizer needs, and the words by which messages explain tokens that the
+  // tokenizer does not have.
   int64_t (*vocabulary)(const Tokenizer& tokenizer);
   const char* own_tokens;
   // The padding token, if the family has one.
   std::optional<int32_t> (*pad_token)(const Tokenizer& tokenizer);
-  // The vocabulary of `model` must be known. BadInput for every mistake in the files, and for options that do not apply
-  // to the family.
+  // Opens the training text; the vocabulary of `model` must be known. BadInput for every mistake in the files, and for
+  // options that do not apply to the family.
   std::unique_ptr<TrainingText> (*open_text)(const ModelConfig& model, const DataConfig& data);
   std::unique_ptr<DataSource> (*synthetic)(const ModelConfig& model, uint64_t seed);
 
@@ -65,7 +65,7 @@ struct LanguageFamily {
 
 const LanguageFamily& language_family(const ModelConfig& config);
 
-// Synthetic samples of the form that the model reads.
+// Synthetic samples for the model.
 std::unique_ptr<DataSource> synthetic_data(const ModelConfig& model, uint64_t seed);
 
 }  // namespace trifold

@@ -64,7 +64,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.head_norm = config.qk_layernorm;
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
-  // Scores are of keys without the zeros that make them as wide as a head.
+  // Scores are scaled by the width of keys without the zeros that pad them to the width of a head.
   shape.score_scale = rotary_score_scale(config) * std::sqrt(static_cast<double>(head_width(config)) /
                                                              static_cast<double>(key_width(config)));
   shape.norm_eps = config.norm_epsilon;
@@ -101,15 +101,15 @@ void check_parts(const ModelConfig& config, int parts, int tensor_ranks, int64_t
         parts, tensor_ranks, padded_vocab);
 }
 
-// A part of it.
+// One part of the head as a block.
 Block head_part(const ModelConfig& config, BlockBuilder& builder, ParamId tokens, int64_t padded_vocab,
-                PartPlace place) {
+                PartIndex part) {
   const LanguageFamily& family = language_family(config);
-  std::unique_ptr<Layer> layer = family.make_head_part(builder, config, tokens, padded_vocab, place);
+  std::unique_ptr<Layer> layer = family.make_head_part(builder, config, tokens, padded_vocab, part);
   return {.layer = std::move(layer),
           .kind = BlockKind::Head,
           .slots = builder.slots(),
-          .row_numbers = place.last() ? 0 : static_cast<int>(VocabPart::kRowNumbers)};
+          .row_statistics = part.last() ? 0 : static_cast<int>(VocabPart::kRowStatistics)};
 }
 
 // The embedding, and the blocks before it that look up parts of its tokens.
@@ -137,7 +137,7 @@ class EmbeddingBlocks {
     model.params.pad_after(std::string(model.params[tokens_.front()].shard.name), *config_.vocab_size);
   }
 
-  // The weight that a part of the head shares.
+  // The token embedding's parameter that a part of the head is tied to.
   ParamId tokens_of(int part) const { return tokens_[parts_ == 1 ? 0 : static_cast<size_t>(part)]; }
 
  private:
@@ -172,7 +172,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                  std::span<const std::vector<int>> lookups) {
   Model model;
   const LanguageFamily& family = language_family(config);
-  // Layers with experts and without: each is made as in a model of such layers alone.
+  // A layer with or without experts is made as in a model with such layers alone.
   const ModelConfig kinds[] = {with_layers_alike(config, false), with_layers_alike(config, true)};
   const std::vector<bool> experts = expert_layers(config);
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));

@@ -1,5 +1,5 @@
-// Model: a list of blocks. A block is never cut by the pipeline; gradients are reduced and memory is counted in whole
-// blocks. Its layer is const after construction.
+// Model: a list of blocks. The pipeline never cuts a block; gradients are reduced and memory is planned in whole
+// blocks. A block's layer is const after construction.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,30 @@ const char* name_of(BlockKind kind);
 struct Block {
   std::unique_ptr<Layer> layer;
   BlockKind kind = BlockKind::Layer;
-  int slots = 0;       // tensors it saves for one micro-batch
-  bool plain = false;  // a layer without experts, of a model in which others have some
-  int like = -1;       // an earlier block with the same layers and shapes; -1: none
-  // Numbers for each row of a micro-batch that travel with the block's output (nn/row_numbers.h).
-  int row_numbers = 0;
+  int slots = 0;       // tensors that it saves for one micro-batch
+  bool plain = false;  // a layer without experts in a model whose other layers have experts
+  int like = -1;       // index of an earlier block with the same layers and shapes; -1: none
+  // The number of statistics for each row of a micro-batch that are sent with the block's output
+  // (nn/row_statistics.h).
+  int row_statistics = 0;
 };
 
 struct Model {
   ParamList params;
   ReportList reports;
-  std::vector<Block> blocks;  // first reads tokens, last computes the loss
-  // The first blocks that look up tokens for the embedding, which follows them; each is a stage of its own, outside the
-  // cut into stages (layout/cut_model.h).
+  std::vector<Block> blocks;  // the first reads tokens, the last computes the loss
+  // The number of first blocks that look up tokens for the embedding, which follows them. Each is a stage of its own,
+  // in addition to the stages into which the other blocks are cut (layout/cut_model.h).
   int lookups = 0;
 
-  // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank; above 1 under sequence
-  // parallelism.
+  // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank; row_parts > 1 under
+  // sequence parallelism.
   int row_parts = 1;
-  // How context-parallel ranks cut samples: by whether attention is causal. Batches are cut accordingly, and all else
-  // asks the batch.
+  // How context-parallel ranks cut samples, which depends on whether attention is causal. Batches are cut accordingly;
+  // layers read the cut from the batch.
   RowCut row_cut = RowCut::BothEnds;
 
-  // The blocks that are layers, by their places in `blocks`.
+  // Indices in `blocks` of the blocks that are layers.
   std::vector<int> layers() const;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/small_list.h"
-#include "nn/row_numbers.h"
+#include "nn/row_statistics.h"
 #include "schedule/batches.h"
 
 namespace trifold {
@@ -124,8 +124,9 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
 
 Shape Executor::boundary(const Batch& batch, int stage) const {
   const int64_t rows = batch.samples() * batch.seq_length();
-  const int64_t numbers = place_.row_numbers.empty() ? 0 : place_.row_numbers.at(static_cast<size_t>(stage));
-  return shape_with_numbers(rows / place_.row_parts, place_.width, dtype_, numbers * rows);
+  const int64_t numbers =
+      place_.row_statistics.empty() ? 0 : place_.row_statistics.at(static_cast<size_t>(stage));
+  return shape_with_statistics(rows / place_.row_parts, place_.width, dtype_, numbers * rows);
 }
 
 // Exchanges one batch of messages of one direction. All of them become ready, or spare, together.

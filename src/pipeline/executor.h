@@ -5,12 +5,12 @@
 // received on two other streams, forward messages over one communicator, backward messages over another;
 // adjacent messages of one direction are exchanged together. Only the consumer of a message waits for it.
 //
-// Memory: each micro-batch in flight on a stage has a *slot* with an arena for the tensors its forward keeps.
-// A pair of a forward and a backward (Action::overlaps_next) takes turns: while what one half has sent to other ranks is
-// under way, the other one computes (OtherHalf). The forward is on a stack of its own for that (core/fiber.h), and has
+// Memory: each micro-batch in flight on a stage has a *slot* with an arena for the tensors its forward keeps. A pair of
+// a forward and a backward (Action::overlaps_next) takes turns: while what one half has sent to other ranks is under
+// way, the other one computes (OtherHalf). The forward is on a stack of its own for that (core/fiber.h), and has
 // temporaries of its own. Which half computes when follows from the plan and the layers alone, so ranks whose rows and
-// blocks are alike start their collectives in the same order. Pairs that are watched, and those in a walk that measures,
-// run one after the other.
+// blocks are alike start their collectives in the same order. Pairs that are watched, and those in a walk that
+// measures, run one after the other.
 //
 // In a whole backward (B), activation gradients alternate between two arenas: a block's backward reads dy
 // from one and leaves dx in the other. An I leaves its gradients in an arena that is held until its W.
@@ -59,15 +59,15 @@ struct PipelinePlace {
   std::vector<int> rank_of_stage;  // pipeline rank of every stage
   int64_t width = 0;               // C of the activations [R, C] between stages
   int row_parts = 1;               // R = samples * positions / row_parts
-  std::vector<int> row_numbers =
+  std::vector<int> row_statistics =
       {};  // [stage] numbers for each of samples * positions rows that travel with its
-           // output (nn/row_numbers.h); empty: none
+           // output (nn/row_statistics.h); empty: none
   Communicator* forward = nullptr;   // for activations
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;
   Stream* backward_stream = nullptr;
-  // For OFFLOAD and FETCH: whether activations leave a device, otherwise a folder for the file; and the stream that moves;
-  // null if the plan has none.
+  // For OFFLOAD and FETCH: whether activations leave a device, otherwise a folder for the file; and the stream that
+  // moves; null if the plan has none.
   bool offloads_device = false;
   std::string offload_folder = {};
   Stream* offload_stream = nullptr;
@@ -154,14 +154,14 @@ class Executor {
   // (pipeline/block_graphs.h). The executor must compute on a device, in a mesh without tensor ranks;
   // `params` must outlive it.
   void capture_blocks(const ParamList& params);
-  // From now on blocks have memory for the counters of their model, zero when a call of `run` begins, and for its host values
-  // (nn/reports.h).
+  // From now on blocks have memory for the counters of their model, zero when a call of `run` begins, and for its host
+  // values (nn/reports.h).
   void collect(const ReportList& reports);
   // This rank's counters, f64 [elements of all]; without dims if the model has none. Valid once the compute stream has
   // passed the forwards.
   Tensor counters() const { return counters_; }
-  // The host values, i32 [elements of all], zero at first, to be written between calls of `run`; without dims if the model
-  // has none.
+  // The host values, i32 [elements of all], zero at first, to be written between calls of `run`; without dims if the
+  // model has none.
   Tensor host_values() const { return host_values_; }
   // What could not be captured, and why; empty if everything could, or capturing was not requested.
   const std::string& capture_note() const;

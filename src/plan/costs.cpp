@@ -287,7 +287,7 @@ CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanC
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     all.stages.push_back(stage_cost(model, stage, costs));
     const Block& last = model.model.blocks[static_cast<size_t>(model.stages[stage].end) - 1];
-    all.stages.back().message_bytes = boundary_bytes(run) + row_statistics_bytes(run, last.row_numbers);
+    all.stages.back().message_bytes = boundary_bytes(run) + row_statistics_bytes(run, last.row_statistics);
   }
   return all;
 }

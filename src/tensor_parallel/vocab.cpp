@@ -36,7 +36,7 @@ void VocabEmbedding::look_up(Run& run, Tensor y) const {
   run.show(name_, "token vectors", y);
 }
 
-// The sum so far may be the message in which it came, and the result stay in it: a message outlives the backward.
+// The sum so far may be in a received message; the result stays there, because a message outlives the backward.
 Tensor VocabEmbedding::forward(Run& run, Tensor earlier, Saved&) const {
   const bool adds = earlier.rank() > 0;
   Tensor y = earlier;
@@ -63,13 +63,13 @@ Tensor VocabEmbedding::forward(Run& run, Tensor earlier, Saved&) const {
   return y;
 }
 
-// The gradient of a sum is that of each term.
+// The gradient of a sum is the gradient of each term, so dy is passed on.
 Tensor VocabEmbedding::backward_input(Run&, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   return dy;
 }
 
-// This rank's tokens may be in any row, so it needs all rows of dy.
+// This rank's tokens may occur in any row, so all rows of dy are gathered.
 void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_dy = region_.gather_rows(run, saved[dy_], run.scratch, run.stream);
@@ -88,7 +88,7 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
 
 namespace {
 
-constexpr int64_t kDeviceRows = 4096;  // of a chunk on a device, at least
+constexpr int64_t kDeviceRows = 4096;  // the fewest rows of a chunk on a device
 
 }  // namespace
 

@@ -6,10 +6,10 @@
 
 namespace trifold {
 
-VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartPlace place)
+VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part)
     : name_(std::move(name)),
       region_(builder),
-      place_(place),
+      part_(part),
       vocab_(vocab),
       first_id_(builder.params()[weight].shard.local.offset[0]),
       weight_(weight),
@@ -23,46 +23,46 @@ int64_t rows_of(const Run& run) { return run.batch->tokens.elements(); }
 
 }  // namespace
 
-WithNumbers VocabPart::take(Run& run, Arena& arena, Tensor like) const {
-  const int64_t numbers = kRowNumbers * rows_of(run);
-  const Shape shape = shape_with_numbers(like.row_count(), like.last_dim(), run.dtype, numbers);
-  return {arena.take(run.dtype, shape), like.row_count(), numbers};
+WithStatistics VocabPart::take(Run& run, Arena& arena, Tensor like) const {
+  const int64_t count = kRowStatistics * rows_of(run);
+  const Shape shape = shape_with_statistics(like.row_count(), like.last_dim(), run.dtype, count);
+  return {arena.take(run.dtype, shape), like.row_count(), count};
 }
 
-WithNumbers VocabPart::with_numbers(Run& run, Tensor all) const {
-  return {all, region_.rows_outside(rows_of(run)), kRowNumbers * rows_of(run)};
+WithStatistics VocabPart::with_statistics(Run& run, Tensor all) const {
+  return {all, region_.rows_outside(rows_of(run)), kRowStatistics * rows_of(run)};
 }
 
-// x stays where it came from: in the previous block's memory or in a message, both of which outlive the backward. If
-// another rank continues, it gets a copy.
+// x stays in the previous block's memory or in the message received, both of which outlive the backward. Another rank
+// gets a copy.
 Tensor VocabPart::forward(Run& run, Tensor x, Saved& saved) const {
-  const WithNumbers in = with_numbers(run, x);
+  const WithStatistics in = with_statistics(run, x);
   const int64_t rows = rows_of(run);
-  const VocabStatistics all = VocabStatistics::in(in.numbers, rows);
+  const VocabStatistics all = VocabStatistics::in(in.statistics, rows);
   Tensor logits;
   if (run.has_backward()) {
     saved[x_] = in.activation;
-    saved[statistics_] = in.numbers;
+    saved[statistics_] = in.statistics;
     logits = saved[logits_] = run.keep->take(run.dtype, {rows, run.weight(weight_).row_count()});
   }
-  const WithNumbers out =
-      run.outgoing != nullptr && !place_.last() ? take(run, *run.outgoing, in.activation) : in;
+  const WithStatistics out =
+      run.outgoing != nullptr && !part_.last() ? take(run, *run.outgoing, in.activation) : in;
   const Arena::Mark mark = run.scratch.mark();
   find_logits(run, region_.gather_rows(run, in.activation, run.scratch, run.stream), all, logits);
-  if (place_.last()) add_losses(run, all);
+  if (part_.last()) add_losses(run, all);
   run.scratch.release(mark);
-  if (place_.last()) return {};
+  if (part_.last()) return {};
   if (out.all.data != in.all.data) run.ops.copy(run.stream, out.all, in.all);
   return out.all;
 }
 
-// In chunks of rows: of evaluation, only a chunk's logits exist at a time.
+// Computes the logits in chunks of rows; in evaluation only the logits of one chunk exist at a time.
 void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tensor logits) const {
   const Tensor w = run.weight(weight_);
   const Tensor labels = run.batch->labels.flat();
   for_each_chunk(run.stream, x.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
     const Arena::Mark mark = run.scratch.mark();
-    // In the memory of the slot, where training keeps them, because a stage of parts alone has little scratch.
+    // In the slot's memory, where training keeps the logits, because a stage with parts alone has little scratch.
     const Arena::Mark kept = run.keep->mark();
     const Tensor here = run.has_backward() ? logits.rows(begin, end)
                                            : run.keep->take(run.dtype, {end - begin, w.row_count()});
@@ -70,9 +70,9 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     run.show(name_, "logits", here);
     const VocabStatistics sum = all.rows(begin, end);
     const VocabStatistics part =
-        place_.first() ? sum : VocabStatistics::take(run.scratch, sum.max.dtype, end - begin);
+        part_.first() ? sum : VocabStatistics::take(run.scratch, sum.max.dtype, end - begin);
     find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
-    if (!place_.first()) merge_statistics(run, sum, part);
+    if (!part_.first()) merge_statistics(run, sum, part);
     run.scratch.release(mark);
     run.keep->release(kept);
   });
@@ -92,32 +92,32 @@ void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
 
 Tensor VocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor x = saved[x_];
-  const Tensor numbers = place_.last() ? saved[statistics_] : with_numbers(run, dy).numbers;
-  const VocabStatistics all = VocabStatistics::in(numbers, rows_of(run));
+  const Tensor statistics = part_.last() ? saved[statistics_] : with_statistics(run, dy).statistics;
+  const VocabStatistics all = VocabStatistics::in(statistics, rows_of(run));
   const Tensor logits = saved[logits_];
   run.ops.cross_entropy_backward(run.stream, logits, logits, all.max, all.sum, run.batch->labels.flat(),
                                  run.batch->loss_weight.flat(), run.loss_factor(), first_id_, vocab_);
   run.show(name_, "gradient of the logits", logits);
-  const Tensor later = place_.last() ? Tensor{} : with_numbers(run, dy).activation;
-  if (place_.first()) {
+  const Tensor later = part_.last() ? Tensor{} : with_statistics(run, dy).activation;
+  if (part_.first()) {
     const Tensor dx = run.flow->take(run.dtype, x.shape);
     add_input_gradient(run, dx, later, logits);
     return dx;
   }
-  const WithNumbers dx = take(run, *run.flow, x);
+  const WithStatistics dx = take(run, *run.flow, x);
   add_input_gradient(run, dx.activation, later, logits);
-  run.ops.copy(run.stream, dx.numbers, numbers);
+  run.ops.copy(run.stream, dx.statistics, statistics);
   return dx.all;
 }
 
-// dx = the gradient from this part + that from the later ones, if there are any.
+// dx = this part's gradient of x + `later`, the gradient from later parts, if there are any.
 void VocabPart::add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor logits) const {
   const Arena::Mark mark = run.scratch.mark();
   const Region::Sum sum = region_.take_sum(run, run.scratch, logits.row_count(), dx.last_dim());
   run.ops.gemm(run.stream, sum.partial, logits, false, run.weight(weight_), false, 1.0, 0.0);
   run.show(name_, "input gradient", sum.partial);
   region_.add_up(run, sum, run.stream);
-  if (!place_.last())
+  if (!part_.last())
     run.ops.add(run.stream, dx, later, sum.result);
   else
     run.ops.copy(run.stream, dx, sum.result);
@@ -132,9 +132,9 @@ void VocabPart::backward_weight(Run& run, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-// The norm's result is kept: all parts read it, also in backward.
+// The norm's output is kept, because all parts read it, also in backward.
 Tensor NormedVocabPart::forward(Run& run, Tensor x, Saved& saved) const {
-  const WithNumbers y = part_.take(run, *run.keep, x);
+  const WithStatistics y = part_.take(run, *run.keep, x);
   norm_.forward_to(run, y.activation, x, saved);
   return part_.forward(run, y.all, saved);
 }

@@ -1,12 +1,12 @@
-// The output layer and its cross entropy in parts over the vocabulary, each a block of its own that the pipeline places
-// like a layer (after Yeung et al., "Balancing pipeline parallelism with vocabulary parallelism", arXiv 2411.05288;
-// docs/decisions/0031). V = padded vocabulary, K parts, C = width, R = rows of the micro-batch; Ro = R, or R/tp under
-// sequence parallelism.
+// VocabPart: one of K parts of the output layer and its cross entropy, cut over the vocabulary. Each part is a block
+// that the pipeline places like a layer (after Yeung et al., "Balancing pipeline parallelism with vocabulary
+// parallelism", arXiv 2411.05288; docs/decisions/0031). V = padded vocabulary, C = width, R = rows of the micro-batch;
+// Ro = R, or R/tp under sequence parallelism.
 //
-// Parts follow one another. Forward passes on x and, for each row, the statistics of the logits so far; with the last
-// part they are those of whole rows, and it adds up the losses. Backward returns them, with the sum of the parts'
-// gradients of x so far. A part keeps its logits [R, V/(K tp)] from forward to backward, where their gradient replaces
-// them. The sums are in the order of the parts wherever they are computed.
+// Parts run in order. Forward passes on x and, for each row, the statistics of the logits so far (vocab_statistics.h).
+// The last part completes the statistics and sums the losses. Backward runs in reverse order and passes on the final
+// statistics and the sum of the parts' gradients of x so far. A part keeps its logits [R, V/(K tp)] from forward to
+// backward, where their gradient overwrites them. Sums are in the order of the parts, whichever ranks compute them.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@
 
 #include "nn/layer.h"
 #include "nn/layers.h"
-#include "nn/row_numbers.h"
+#include "nn/row_statistics.h"
 #include "tensor_parallel/regions.h"
 #include "tensor_parallel/vocab_statistics.h"
 
 namespace trifold {
 
-// One part of several.
-struct PartPlace {
+// Part `index` of `parts` equal parts.
+struct PartIndex {
   int index = 0;
   int parts = 1;
   bool first() const { return index == 0; }
@@ -30,45 +30,46 @@ struct PartPlace {
 
 class VocabPart final : public Layer {
  public:
-  // `weight`: its rows of [V, C], equal parts of which all parts have, cut over the tensor ranks; a parameter of its own
-  // or a second use of a part of the token embedding. Ids from `vocab` on are padding.
-  VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartPlace place);
+  // `weight`: this part's V/K rows of [V, C], cut over the tensor ranks; a parameter of the head, or a second use of a
+  // part of the token embedding. Ids from `vocab` on are padding.
+  VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part);
 
-  // Numbers that travel with x, in the type of sums, for each of the R rows.
-  static constexpr int64_t kRowNumbers = VocabStatistics::kNumbers;
+  // The number of statistics that are passed on with x for each of the R rows, in accumulate_type.
+  static constexpr int64_t kRowStatistics = VocabStatistics::kCount;
 
-  // x [Ro, C] with statistics, which the first part does not read -> the same, or {} from the last part. The
-  // statistics are updated in place.
+  // x [Ro, C] with statistics, which the first part does not read -> x with statistics, or {} from the last part.
+  // Updates the statistics in place.
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
-  // {} for the last part, or dx of the later parts [Ro, C] with the final statistics -> the same with this part's, or
-  // from the first part dx [Ro, C] alone.
+  // The later parts' dx [Ro, C] with the final statistics, or {} for the last part -> dx including this part's, with
+  // statistics; the first part returns dx [Ro, C] alone.
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
 
-  // The tensor for x of the first part, with room for statistics, in `arena`. `like` is [Ro, C].
-  WithNumbers take(Run& run, Arena& arena, Tensor like) const;
+  // Takes a tensor [Ro, C], the shape of `like`, with statistics from `arena`: for the input of the first part.
+  WithStatistics take(Run& run, Arena& arena, Tensor like) const;
 
  private:
-  WithNumbers with_numbers(Run& run, Tensor all) const;
+  WithStatistics with_statistics(Run& run, Tensor all) const;
   void find_logits(Run& run, Tensor x, const VocabStatistics& all, Tensor logits) const;
   void add_losses(Run& run, const VocabStatistics& all) const;
   void add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor logits) const;
 
   std::string name_;
   Region region_;
-  PartPlace place_;
+  PartIndex part_;
   int64_t vocab_;
-  int64_t first_id_;  // first token id whose column is here
+  int64_t first_id_;  // first token id of this rank's rows of `weight`
   ParamId weight_;
   SlotId x_, logits_, statistics_;
 };
 
-// The first part, which follows the norm of its input.
+// The final norm, followed by the first part.
 class NormedVocabPart final : public Layer {
  public:
   NormedVocabPart(Norm norm, VocabPart part) : norm_(std::move(norm)), part_(std::move(part)) {}
-  Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [Ro, C] -> that with statistics
-  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // the latter -> [Ro, C]
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, C] -> [Ro, C] with statistics
+  Tensor backward_input(Run& run, Tensor dy,
+                        Saved& saved) const override;  // [Ro, C] with statistics -> [Ro, C]
   void backward_weight(Run& run, Saved& saved) const override;
 
  private:

@@ -2,13 +2,13 @@
 
 namespace trifold {
 
-VocabStatistics VocabStatistics::in(Tensor numbers, int64_t rows) {
-  const auto part = [&](int64_t index) { return numbers.flat(index * rows, (index + 1) * rows); };
+VocabStatistics VocabStatistics::in(Tensor memory, int64_t rows) {
+  const auto part = [&](int64_t index) { return memory.flat(index * rows, (index + 1) * rows); };
   return {part(0), part(1), part(2)};
 }
 
 VocabStatistics VocabStatistics::take(Arena& arena, DType dtype, int64_t rows) {
-  return in(arena.take(dtype, {kNumbers * rows}), rows);
+  return in(arena.take(dtype, {kCount * rows}), rows);
 }
 
 VocabStatistics VocabStatistics::rows(int64_t begin, int64_t end) const {
@@ -17,12 +17,12 @@ VocabStatistics VocabStatistics::rows(int64_t begin, int64_t end) const {
 
 namespace {
 
-// Combines the statistics of all ranks' parts of n rows, [ranks, 3, n], into those of the whole rows. A row's maximum
-// is the largest of the parts' maxima; each part's sum of exponentials is rescaled to it and the sums are added; the
-// label's logit is zero on all ranks but one. Every rank combines them in rank order.
+// Combines the statistics `all` [ranks, 3, n] of all ranks' parts of n rows into statistics of whole rows. A row's
+// maximum is the largest of the parts' maxima; each part's sum of exponentials is rescaled to it, and the sums are
+// added; the label's logit is zero on all ranks except one. Every rank combines them in rank order.
 void combine(Run& run, Tensor all, const VocabStatistics& result) {
   const int64_t rows = result.max.elements();
-  const int64_t size = VocabStatistics::kNumbers * rows;
+  const int64_t size = VocabStatistics::kCount * rows;
   const int64_t ranks = all.elements() / size;
   const auto part = [&](int64_t rank) {
     return VocabStatistics::in(all.flat(rank * size, (rank + 1) * size), rows);
@@ -42,7 +42,7 @@ void combine(Run& run, Tensor all, const VocabStatistics& result) {
 
 }  // namespace
 
-// All three numbers of a row are gathered at once.
+// One all-gather exchanges all three statistics.
 void find_statistics(Run& run, const Region& region, Tensor logits, Tensor labels, int64_t first_id,
                      int64_t vocab, const VocabStatistics& result) {
   const auto find = [&](const VocabStatistics& to) {
@@ -51,9 +51,9 @@ void find_statistics(Run& run, const Region& region, Tensor logits, Tensor label
   if (region.alone()) return find(result);
   const Arena::Mark mark = run.scratch.mark();
   const int64_t rows = result.max.elements();
-  const Tensor mine = run.scratch.take(result.max.dtype, {VocabStatistics::kNumbers * rows});
-  find(VocabStatistics::in(mine, rows));
-  combine(run, region.gather_parts(run, mine, run.scratch), result);
+  const Tensor own = run.scratch.take(result.max.dtype, {VocabStatistics::kCount * rows});
+  find(VocabStatistics::in(own, rows));
+  combine(run, region.gather_parts(run, own, run.scratch), result);
   run.scratch.release(mark);
 }
 
@@ -72,8 +72,8 @@ void merge_statistics(Run& run, const VocabStatistics& all, const VocabStatistic
 
 namespace {
 
-// Elements of a chunk's logits over the whole vocabulary: as few as still give efficient matrix products,
-// each of which reads the whole weight.
+// Elements of a chunk's logits over the whole vocabulary: the fewest with efficient matrix products, each of which
+// reads the whole weight.
 constexpr int64_t kChunkLogits = int64_t{1} << 24;
 constexpr int64_t kFewestRows = 64;
 

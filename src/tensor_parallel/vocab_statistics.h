@@ -1,5 +1,5 @@
-// The numbers from which the cross entropy of a row of logits follows, when parts of the row are on several ranks or
-// are computed one after the other (Shoeybi et al., arXiv 1909.08053, section 3).
+// Statistics from which the cross entropy of rows of logits is computed if parts of a row are on several ranks or are
+// computed one after the other (Shoeybi et al., arXiv 1909.08053, section 3).
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 
 namespace trifold {
 
-// Of n rows, or of a part of them: the largest logit, the sum of exp(logit - max), and the label's logit, which is 0 in
-// parts without the label. [n] each, in the type of sums.
+// For each of n rows, or of a part of the row: the largest logit, the sum of exp(logit - max), and the label's logit,
+// which is 0 in parts without the label. [n] each, in accumulate_type.
 struct VocabStatistics {
   Tensor max, sum, target;
 
-  static constexpr int64_t kNumbers = 3;  // of a row
-  // In memory for kNumbers x rows numbers.
-  static VocabStatistics in(Tensor numbers, int64_t rows);
+  static constexpr int64_t kCount = 3;  // statistics of a row
+  // Views of `memory` [kCount * rows].
+  static VocabStatistics in(Tensor memory, int64_t rows);
   static VocabStatistics take(Arena& arena, DType dtype, int64_t rows);
   VocabStatistics rows(int64_t begin, int64_t end) const;
 };
@@ -26,15 +26,16 @@ struct VocabStatistics {
 void find_statistics(Run& run, const Region& region, Tensor logits, Tensor labels, int64_t first_id,
                      int64_t vocab, const VocabStatistics& result);
 
-// Makes `all` the statistics of both parts. `part` is overwritten.
+// Merges the statistics of two parts of the same rows into `all`. Overwrites `part`.
 void merge_statistics(Run& run, const VocabStatistics& all, const VocabStatistics& part);
 
-// Rows whose logits over a vocabulary of that size are computed at once. It does not depend on the mesh, so neither
-// does the order of sums over rows.
+// The number of rows whose logits over a vocabulary of that size are computed at once. It does not depend on the mesh,
+// so neither does the order of sums over rows.
 int64_t rows_of_chunk(int64_t vocab);
 
-// Calls body(begin, end) for the rows in chunks of at most `chunk`. A dry run walks the first one alone: it is the
-// largest, and the others use its memory again. One that counts work walks a whole one for all whole ones, and the rest.
+// Calls body(begin, end) for the rows in chunks of at most `chunk`. On a Dry stream it calls body for the first chunk
+// alone, which is the largest and whose memory the others reuse. If the stream has a log, the first chunk's work stands
+// for all full chunks, and body is also called for the rest.
 template <class Body>
 void for_each_chunk(const Stream& stream, int64_t rows, int64_t chunk, Body body) {
   if (stream.mode() != Stream::Mode::Dry) {
