@@ -13,7 +13,8 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
       norm_(builder, "embedding.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon) {}
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
-  Run kept = run.keeping_in(*run.keep);  // the norm's backward reads it, when an outgoing message is gone
+  Run kept =
+      run.keeping_in(*run.keep);  // backward of the norm reads it, after an outgoing message is released
   const Tensor y = norm_.forward(run, embedding_.forward(kept, no_input, saved), saved);
   if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;

@@ -1,10 +1,10 @@
-// BERT (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", NAACL 2019): its layers that other
-// models do not share. The input is a pair of sentences with masked tokens (tasks/bert_samples.h). The loss is the sum
-// of two mean cross entropies over the global batch: of predicting the masked tokens, and of predicting for each pair
-// whether the second sentence follows the first.
+// Layers of BERT that other models do not have (Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers",
+// NAACL 2019). A sample is a pair of sentences with masked tokens (tasks/bert_samples.h). The loss is the sum of two
+// mean cross entropies over the global batch: for the masked tokens, and for whether the second sentence follows the
+// first.
 //
-// R = rows of the micro-batch on this rank (samples * positions, or a slice of them under sequence parallelism), C =
-// width, V = padded vocabulary, n = samples whose first row is on this rank.
+// R = rows of the micro-batch on this rank (samples * positions, or a slice of them under sequence parallelism),
+// C = width, V = padded vocabulary, n = samples whose first row is on this rank.
 #pragma once
 
 #include <optional>
@@ -35,8 +35,8 @@ class BertEmbedding final : public Layer {
   Norm norm_;
 };
 
-// Samples whose first row is among `rows` rows from `begin` on of a micro-batch: the first, their number, and the row
-// at which the first begins.
+// The samples [first, first + count) whose first rows are in rows [begin, begin + rows) of a micro-batch. Sample
+// `first` begins at row begin + `row`.
 struct SamplesOfRows {
   int64_t first, count, row;
 };
@@ -44,37 +44,40 @@ SamplesOfRows samples_of_rows(int64_t seq_length, int64_t begin, int64_t rows);
 
 // Classifies each sample from its first row:
 //   pooled = drop(tanh(x W^T + b)), logits = pooled U^T + c, cross entropy with batch.pair_labels.
-// Parameters pooler.{weight, bias} [C, C], [C] and <name>.{weight, bias} [classes, C], [classes]. Adds the
-// losses, weighted by batch.pair_weight, to run.loss_sum: times the batch value kPairScale, unless it is the only loss
-// (`alone`).
-// Not a Layer: its input gradient covers only a few rows, which it adds to the full gradient.
+// Parameters pooler.{weight, bias} [C, C], [C] and <name>.{weight, bias} [classes, C], [classes]. Adds the losses,
+// weighted by batch.pair_weight, to run.loss_sum; unless it is the only loss (`alone`), they are multiplied by the
+// batch value kPairScale. Not a Layer, because it adds the gradient of the samples' first rows to a gradient of all
+// rows.
 class PooledHead {
  public:
-  // "pair": whether the second sentence follows the first.
+  // The default, "pair": whether the second sentence follows the first.
   struct Form {
     std::string name = "pair";
     int64_t classes = 2;
     double dropout = 0;
     bool alone = false;
   };
-  // The factor of a pair's loss: counted labels divided by pairs, both of the whole global batch, so that after the division
-  // by the labels each of the two losses is a mean.
+  // The factor of a pair's loss: labels / pairs of the global batch, so that both losses are means after the sum is
+  // divided by the number of labels.
   static constexpr const char* kPairScale = "pair scale";
 
   PooledHead(BlockBuilder& builder, int64_t width, Init init, Form form);
-  void forward(Run& run, Tensor x, Saved& saved) const;              // x [R, C]
-  void add_input_gradient(Run& run, Tensor dx, Saved& saved) const;  // dx [R, C], first rows of samples +=
+  void forward(Run& run, Tensor x, Saved& saved) const;  // x [R, C]
+  void add_input_gradient(Run& run, Tensor dx,
+                          Saved& saved) const;  // dx [R, C], += for first rows of samples
   void backward_weight(Run& run, Saved& saved) const;
 
  private:
   using Here = SamplesOfRows;
   Here samples_here(const Run& run, int64_t rows) const {
-    if (run.batch->held_rows().runs().front().begin > 0) return {0, 0, 0};  // another context rank has them
+    if (run.batch->held_rows().runs().front().begin > 0)
+      return {0, 0, 0};  // first rows are on another context rank
     return samples_of_rows(run.batch->seq_length(), row_part_ * rows, rows);
   }
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
   Dropout mask(const Run& run, const Here& here, int64_t width) const;
-  // logits [n, classes] become their gradient if a backward pass follows. total f64 [1] += the weighted losses
+  // Overwrites logits [n, classes] with their gradient if a backward pass follows. total f64 [1] += the weighted
+  // losses.
   void find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const;
 
   Form form_;
@@ -87,10 +90,10 @@ class PooledHead {
 };
 
 // Last block: logits of all tokens = norm(gelu(dense(x))) E^T + bias, with E the token embedding, and the losses.
-// Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and those of PooledHead.
+// Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and the parameters of PooledHead.
 class BertHead final : public Layer {
  public:
-  // `pairs`: with the PooledHead. `chunk_rows` as in VocabCrossEntropy.
+  // `pairs`: whether it has a PooledHead. `chunk_rows` as in VocabCrossEntropy.
   BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab, bool pairs,
            int64_t chunk_rows = 0);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;

@@ -1,6 +1,6 @@
-// Heads for finetuning BERT on a task (Devlin et al., NAACL 2019, section 4): the last block in place of BertHead.
-// Their losses are means over the samples: each adds the samples' weights to run.weight_sum. Of context ranks, the
-// first adds losses and weights.
+// Heads for finetuning BERT on a task (Devlin et al., NAACL 2019, section 4): the last block, instead of BertHead.
+// Losses are means over samples: each head adds the samples' weights to run.weight_sum. Only the first context rank
+// adds losses and weights.
 //
 // R = rows of the micro-batch on this rank, C = width, b = samples, T = positions.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace trifold {
 
-// The results that a head of a task shows to a TensorWatch.
+// Names under which heads of tasks show their results to a TensorWatch.
 struct ShownResult {
   std::string_view layer, what;
   bool operator==(const ShownResult&) const = default;
@@ -36,9 +36,8 @@ class ClassHead final : public Layer {
 };
 
 // Predicts where in a sample an answer begins and ends: two logits for each row, x . w_begin and x . w_end, each with a
-// softmax over all positions of the sample. The loss is the mean of the two cross entropies with batch.answer_begin and
-// batch.answer_end. Parameter answer.weight [2, C]; there is no bias, because the softmax over positions would cancel
-// it.
+// softmax over all positions of the sample. The loss is the mean of the cross entropies with batch.answer_begin and
+// batch.answer_end. Parameter answer.weight [2, C]; there is no bias, because a softmax over positions cancels it.
 class SpanHead final : public Layer {
  public:
   SpanHead(BlockBuilder& builder, const ModelConfig& config);
@@ -48,10 +47,10 @@ class SpanHead final : public Layer {
   void backward_weight(Run& run, Saved& saved) const override;
 
  private:
-  // Logits [b, T] of one end, which become their gradient if a backward pass follows. total f64 [1] += the weighted
-  // losses
+  // Overwrites logits [b, T] of the begin or the end with their gradient if a backward pass follows. total f64 [1] +=
+  // the weighted losses.
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor total) const;
-  // Context ranks have a part of the positions each: [R, 1] of this rank's <-> [b x T, 1] of all, in run.scratch.
+  // Converts between this context rank's positions [R, 1] and all positions [b x T, 1]; results are in run.scratch.
   Tensor of_all_positions(Run& run, Tensor here) const;
   Tensor of_positions_here(Run& run, Tensor all) const;
 

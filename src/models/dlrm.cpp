@@ -22,8 +22,8 @@ Tensor converted(Run& run, Arena& arena, Tensor x, DType dtype) {
 
 const DlrmBatch& batch_of(const Run& run) { return static_cast<const DlrmBatch&>(*run.batch->part); }
 
-// The bottom block: dense numbers -> [B, E], the bottom MLP's vector and, with `wide`, a linear function of the
-// numbers.
+// The bottom block: dense features -> [B, E], the bottom MLP's vector and, with `wide`, a linear function of the
+// features.
 class Bottom : public Layer {
  public:
   Bottom(BlockBuilder& builder, const DlrmShape& shape)
@@ -84,7 +84,7 @@ class Bottom : public Layer {
   ColumnCopy vector_, linear_from_, linear_to_;
 };
 
-// The layers above the interaction, which give the logits.
+// The layers above the interaction, which compute the logits.
 std::unique_ptr<Layer> make_head(BlockBuilder& builder, const DlrmShape& shape) {
   if (shape.labels.empty())
     return std::make_unique<Mlp>(builder, "top", mlp_widths(shape.interaction_width(), shape.top), true,
@@ -92,8 +92,8 @@ std::unique_ptr<Layer> make_head(BlockBuilder& builder, const DlrmShape& shape) 
   return std::make_unique<LabelTowers>(builder, towers_of(shape));
 }
 
-// The vectors' interaction, the layers above it, what is added to their logits, and the loss: the bottom's [B, E], if
-// there is one, -> [B, L].
+// The top block: the vectors' interaction, the layers above it, the terms added to their logits, and the loss. The
+// bottom's [B, E], or {} -> [B, L].
 class Top : public Layer {
  public:
   Top(BlockBuilder& builder, const DlrmShape& shape)
@@ -131,7 +131,7 @@ class Top : public Layer {
     return saved[logits_];
   }
 
-  // Leaves the gradients of all features in the batch, and returns those of what the bottom made.
+  // Writes the gradients of all features to the batch, and returns the gradients of the bottom block's output.
   Tensor backward_input(Run& run, Tensor /*dy*/, Saved& saved) const override {
     const DlrmBatch& batch = batch_of(run);
     const Tensor dlogits = run.flow->take(saved[logits_].dtype, saved[logits_].shape);
@@ -140,7 +140,7 @@ class Top : public Layer {
     const Tensor& vectors = saved[vectors_];
     const Tensor dvectors =
         shape_.wide ? run.flow->take(vectors.dtype, vectors.shape) : batch.feature_gradients;
-    // Before the MLP's, which may overwrite what it is given.
+    // Before the head's backward_input, which may overwrite dlogits.
     const Tensor dproducts = products_backward(run, dlogits, vectors);
     if (shape_.wide) weights_backward(run, batch.feature_gradients, dlogits);
     const DType head_type = shape_.labels.empty() ? run.dtype : dlogits.dtype;
@@ -173,7 +173,7 @@ class Top : public Layer {
     if (batch.summed != nullptr) *batch.summed = run.stream.record();
   }
 
-  // ---- Weights behind the vectors ----
+  // ---- Vectors and first-order weights ----
 
   // Copies columns of each vector of each sample.
   void copy_each(Run& run, const Tensor& y, const Tensor& x, const ColumnCopy& copy) const {
@@ -182,7 +182,7 @@ class Top : public Layer {
                          x.reshape({all, x.elements() / all}), {&copy, 1});
   }
 
-  // [B, V D] of the features, which are that themselves where no weights stand between.
+  // The vectors [B, V D] of the features: the features themselves, unless they have first-order weights.
   Tensor vectors_of(Run& run, const Tensor& features) const {
     if (!shape_.wide) return features;
     const Tensor vectors = run.keep->take(features.dtype, {features.row_count(), shape_.side_by_side()});
@@ -190,9 +190,9 @@ class Top : public Layer {
     return vectors;
   }
 
-  // ---- Terms of the logit besides the MLP's: sums of some columns of a matrix ----
+  // ---- Terms of the logit in addition to the MLP's: sums of some columns of a matrix ----
 
-  // [columns, L] of 0 and 1: 1 where the features have a weight of that label.
+  // [columns, L]: 1 if a column of the features is a weight of the label, else 0.
   Tensor weight_columns(Run& run, DType dtype) const {
     const Tensor columns = run.scratch.take(dtype, {shape_.vectors(), shape_.row() * shape_.logits()});
     const Tensor ones = run.scratch.take(dtype, {shape_.vectors(), 1});
@@ -201,7 +201,7 @@ class Top : public Layer {
     run.ops.copy_columns(run.stream, columns, ones, weights_);
     return columns.reshape({shape_.vectors() * shape_.row(), shape_.logits()});
   }
-  // The same of what dot_interaction makes: 1 where that has a product.
+  // [columns, L]: 1 if a column of the output of dot_interaction is a product, else 0.
   Tensor product_columns(Run& run, DType dtype) const {
     const Tensor columns = run.scratch.take(dtype, {shape_.width + shape_.pairs(), shape_.logits()});
     const int64_t first = shape_.width * shape_.logits();
@@ -210,11 +210,11 @@ class Top : public Layer {
     return columns;
   }
 
-  // logits += those columns of x.
+  // logits += x columns, with `columns` as above.
   static void add_columns(Run& run, const Tensor& logits, const Tensor& x, const Tensor& columns) {
     run.ops.gemm(run.stream, logits, x, false, columns, false, 1, 1);
   }
-  // dx = the sum of those labels' dlogits there, and elsewhere 0.
+  // dx = dlogits columns^T, the adjoint of add_columns.
   static void spread(Run& run, const Tensor& dx, const Tensor& dlogits, const Tensor& columns) {
     run.ops.gemm(run.stream, dx, dlogits, false, columns, true, 1, 0);
   }
@@ -232,7 +232,7 @@ class Top : public Layer {
     if (shape_.wide || shape_.interaction == InteractionKind::Fm) run.show("terms", "output", logits);
   }
 
-  // The gradient of the vectors by the sum of their products; empty without one.
+  // The gradient of the vectors from the sum of their products; empty unless the interaction is Fm.
   Tensor products_backward(Run& run, const Tensor& dlogits, const Tensor& vectors) const {
     if (shape_.interaction != InteractionKind::Fm) return {};
     const Tensor dvectors = run.flow->take(vectors.dtype, vectors.shape);
@@ -281,13 +281,14 @@ class Top : public Layer {
 
   DlrmShape shape_;
   DlrmVectors gathered_;
-  CrossNetwork cross_;  // without layers for other interactions
+  CrossNetwork cross_;  // has no layers for interactions other than Cross
   std::unique_ptr<Layer> head_;
   SlotId vectors_, logits_;
-  ColumnCopy vector_;                // of a row of a table
-  std::vector<ColumnCopy> weights_;  // of each label, in weight_columns
+  ColumnCopy vector_;                // a vector out of a row of a table
+  std::vector<ColumnCopy> weights_;  // each label's weight, for weight_columns
   ColumnCopy bottom_;                // the first columns of the features
-  // Without a bottom MLP: the products alone, and back. The operation puts them after a copy of the first vector.
+  // Without a bottom MLP: the products out of the output of dot_interaction, which begins with a copy of the first
+  // vector, and into its gradient.
   ColumnCopy products_, products_back_;
 };
 

@@ -11,10 +11,10 @@
 
 namespace trifold {
 
-// Widths of an MLP: of its input, then of each layer's output.
+// Widths of an MLP: its input's, then each layer's output's.
 std::vector<int64_t> mlp_widths(int64_t in, const std::vector<int64_t>& rest);
 
-// The column of an MLP's first statistics; nothing without batch normalisation, or without a hidden layer.
+// The first column of an MLP in the statistics of all layers; none without batch normalisation or hidden layers.
 std::optional<int64_t> first_norm(const DlrmShape& shape, std::string_view mlp);
 
 LabelTowersShape towers_of(const DlrmShape& shape);

@@ -6,7 +6,7 @@ namespace trifold {
 
 namespace {
 
-// The first column of a table's vector among the features.
+// The first column in the features of the vector of a column of ids.
 int64_t feature_column(const DlrmShape& shape, int64_t column) {
   return (column + (shape.has_bottom() ? 1 : 0)) * shape.row();
 }
@@ -27,41 +27,45 @@ DlrmVectors::DlrmVectors(BlockBuilder& builder, const DlrmShape& shape) : width_
 }
 
 void DlrmVectors::add_pooled(const DlrmShape& shape) {
-  for (const VectorPlace& place : shape.places)
-    while (groups_.size() <= place.group) groups_.push_back({groups_.size(), {}, {}});
+  for (const VectorColumns& source : shape.places)
+    while (groups_.size() <= source.group) groups_.push_back({groups_.size(), {}, {}});
   for (int64_t c = 0; c < shape.tables; ++c) {
     const bool attended = std::any_of(shape.attended.begin(), shape.attended.end(),
                                       [&](const AttendedBag& bag) { return bag.column == c; });
     if (attended) continue;
-    const VectorPlace& place = shape.places[static_cast<size_t>(c)];
+    const VectorColumns& source = shape.places[static_cast<size_t>(c)];
     const int64_t column = feature_column(shape, c);
-    groups_[place.group].take.push_back(column_copy(column, place.column, shape.row()));
-    groups_[place.group].give.push_back(column_copy(place.column, column, shape.row()));
+    groups_[source.group].take.push_back(column_copy(column, source.column, shape.row()));
+    groups_[source.group].give.push_back(column_copy(source.column, column, shape.row()));
   }
 }
 
 void DlrmVectors::add_bag(BlockBuilder& builder, const DlrmShape& shape, const AttendedBag& bag) {
-  const VectorPlace& place = shape.places[static_cast<size_t>(bag.column)];
+  const VectorColumns& source = shape.places[static_cast<size_t>(bag.column)];
   const int64_t pooled = feature_column(shape, bag.column);
   const int64_t candidate = feature_column(shape, bag.candidate);
   const int64_t weights = shape.row() - shape.width;
-  Bag made{
-      place.group, {},
-      {},          {},
-      {},          {},
-      {},          {},
-      {},          BagAttention(builder, "attention." + bag.name, shape.width, place.bags, shape.attention)};
+  Bag made{source.group,
+           {},
+           {},
+           {},
+           {},
+           {},
+           {},
+           {},
+           {},
+           BagAttention(builder, "attention." + bag.name, shape.width, source.bags, shape.attention)};
   made.candidate = {column_copy(0, candidate, shape.width)};
   made.candidate_back = {column_copy(candidate, 0, shape.width, true)};
   made.pooled = {column_copy(pooled, 0, shape.width)};
   made.back = {column_copy(0, pooled, shape.width)};
-  for (int64_t k = 0; k < place.bags; ++k) {
-    const int64_t there = place.column + k * place.stride;
-    made.take.push_back(column_copy((1 + k) * shape.width, there, shape.width));
-    made.give.push_back(column_copy(there, (1 + k) * shape.width, shape.width));
+  for (int64_t k = 0; k < source.bags; ++k) {
+    const int64_t column = source.column + k * source.stride;
+    made.take.push_back(column_copy((1 + k) * shape.width, column, shape.width));
+    made.give.push_back(column_copy(column, (1 + k) * shape.width, shape.width));
     if (weights == 0) continue;
-    made.weights.push_back(column_copy(pooled + shape.width, there + shape.width, weights, k > 0));
-    made.weights_back.push_back(column_copy(there + shape.width, pooled + shape.width, weights));
+    made.weights.push_back(column_copy(pooled + shape.width, column + shape.width, weights, k > 0));
+    made.weights_back.push_back(column_copy(column + shape.width, pooled + shape.width, weights));
   }
   bags_.push_back(std::move(made));
 }
@@ -83,8 +87,8 @@ void DlrmVectors::forward(Run& run, const DlrmBatch& batch, Saved& saved) const 
   }
 }
 
-// A candidate's vector has a gradient among the features, to which those of the attention are added before it is given
-// back.
+// Adds the attention's gradients of a candidate to the feature gradients before these are copied to the looked-up
+// gradients.
 void DlrmVectors::backward_input(Run& run, const DlrmBatch& batch, Saved& saved) const {
   if (groups_.empty()) return;
   const Tensor& gradients = batch.feature_gradients;

@@ -1,5 +1,5 @@
-// The vectors that meet in a DLRM (models/dlrm.h), where a sample has several bags in a table: they are gathered from
-// what was looked up, and some bags are pooled here, by attention (nn/bag_attention.h).
+// DlrmVectors: gathers the vectors that a DLRM (models/dlrm.h) interacts from the vectors that were looked up, if a
+// sample has several bags in a table, and pools bags by attention (nn/bag_attention.h).
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// From DlrmBatch::looked_up to the tables' columns of DlrmBatch::features, and the gradients back. First-order weights
-// of a bag that is pooled by attention are added up.
+// Writes the tables' columns of DlrmBatch::features from DlrmBatch::looked_up, and the looked-up gradients from the
+// features'. First-order weights of a bag that is pooled by attention are summed.
 class DlrmVectors {
  public:
   DlrmVectors(BlockBuilder& builder, const DlrmShape& shape);
@@ -21,13 +21,15 @@ class DlrmVectors {
  private:
   struct Group {
     size_t index = 0;
-    std::vector<ColumnCopy> take, give;  // pooled vectors, and their gradients back
+    std::vector<ColumnCopy> take, give;  // columns to copy of pooled vectors, and of their gradients
   };
   struct Bag {
     size_t group = 0;
-    std::vector<ColumnCopy> candidate, take, pooled;  // to the attention's input, and from its output
+    // Columns to copy in forward: into the attention's input, out of its output, and first-order weights.
+    std::vector<ColumnCopy> candidate, take, pooled;
     std::vector<ColumnCopy> weights;
-    // Back: the gradient of the pooled vector, those of the attention's input, those of first-order weights.
+    // Columns to copy in backward: gradients of the pooled vector, of the attention's input, and of first-order
+    // weights.
     std::vector<ColumnCopy> back, candidate_back, give, weights_back;
     BagAttention attention;
   };

@@ -14,7 +14,7 @@ namespace trifold {
 
 namespace {
 
-// Walks the blocks one after the other, each distinct one once.
+// Walks the blocks in order; of blocks that are alike, only the first.
 class Walker {
  public:
   Walker(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype, const OpTable& ops,

@@ -1,5 +1,5 @@
-// What the blocks of a model do with one micro-batch: found by walking their layers on Dry streams with a log
-// (core/work_log.h). No block states its costs.
+// walk_work: the work of each block of a model for one micro-batch. It calls the layers on Dry streams with a log
+// (core/work_log.h), so no block needs to declare its costs.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace trifold {
 
-// In F, I, W and in a whole backward (schedule/action.h).
+// The work of a block in F, I, W and in a whole backward (schedule/action.h).
 struct WalkedBlock {
   std::vector<Work> forward, input, weight, backward;
 };
 
-// Blocks that are alike (Block::like) share one.
+// The work of all blocks; blocks that are alike (Block::like) share a WalkedBlock.
 class WalkedModel {
  public:
   WalkedModel() = default;
@@ -29,26 +29,26 @@ class WalkedModel {
   std::vector<size_t> kind_of_block_;
 };
 
-// A training step of one micro-batch, `batch`, whose tensors need no memory, on the rank of `mesh`, which is planned.
-// `ops` is one of counting_ops; `load` as in WorkLog.
+// Walks a training step with one micro-batch, `batch`, whose tensors need no memory, on a rank of the planned mesh
+// `mesh`. `ops` is one of counting_ops; `load` as in WorkLog.
 WalkedModel walk_work(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype,
                       const OpTable& ops, double load = 1);
 
 double flops_of(std::span<const Work> work);
 
-// Model flops of one sample in a training step, forward and backward: those of the whole model on one rank, so that no
-// mesh and no recomputation counts. By Megatron-LM's convention causal attention counts half of the T x T scores, and
-// the vocabulary as it is padded for `tensor_ranks` in full.
+// Model flops of one sample in a training step, forward and backward, computed for the whole model on one rank, so they
+// depend neither on the mesh nor on recomputation. By Megatron-LM's convention causal attention counts half of the T x
+// T scores, and the vocabulary counts in full, with its padding for `tensor_ranks`.
 struct SampleFlops {
   std::vector<double> layers;
   double head = 0;
-  double embedded = 0;  // not flops: the numbers that the embedding writes
+  double embedded = 0;  // elements that the embedding writes
   double all() const;
 };
 SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks);
 
-// By which stages are balanced: flops of a forward of each block of a model of that configuration. The embedding has no
-// products; its cost is that of moving its rows, expressed in the flops that a machine does in the time.
+// Costs by which stages are balanced: the flops of each block's forward. The embedding has no products; its cost is the
+// time to move its rows, expressed in flops.
 std::vector<double> block_costs(const Model& model, const SampleFlops& flops);
 
 }  // namespace trifold

@@ -17,7 +17,7 @@ double stretched_by_turns(const ModelConfig& config, double radians) {
   return radians * (kept + (1 - kept) / config.rope_scaling_factor);
 }
 
-// The blend of YaRN: the weight by which each of `pairs` pairs stays unchanged: 1 unchanged, 0 scaled, or between.
+// YaRN's weight of the unscaled frequency for each of `pairs` pairs, from 0 (scaled) to 1 (unchanged).
 class YarnBlend {
  public:
   YarnBlend(const ModelConfig& config, int64_t pairs)
@@ -36,7 +36,7 @@ class YarnBlend {
   }
 
  private:
-  // The fractional index of a pair that turns `turns` times in the original positions.
+  // The fractional index of a pair with `turns` turns in the original positions.
   static double pair_that_turns(const ModelConfig& config, int64_t pairs, double turns) {
     const auto positions = static_cast<double>(config.original_max_position_embeddings);
     return static_cast<double>(pairs) * std::log(positions / (turns * 2 * std::numbers::pi)) /

@@ -1,4 +1,4 @@
-// The blocks of each pipeline stage of a model, according to a configuration.
+// cut_stages for a configuration: the blocks of each pipeline stage of a model.
 #pragma once
 
 #include <span>
@@ -10,16 +10,15 @@
 
 namespace trifold {
 
-// Divides the blocks, without those of Model::lookups, among `stages` stages by `costs`, one for each block, or as
-// `mesh.cut` says. BadInput if that does not fit the model or the number of stages.
+// Cuts the blocks, without the first Model::lookups blocks, into `stages` stages by `costs`, one for each block, or as
+// `mesh.cut` says. BadInput if mesh.cut does not fit the model or the number of stages.
 std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, std::span<const double> costs,
                                    int stages);
 
-// Layers of each stage, [stage].
+// For each stage, the number of its layers; of its layers without experts, in a model whose other layers have experts;
+// and of its blocks of the head.
 std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut);
-// Those of them that have no experts, while others do.
 std::vector<int> plain_layers_of(const Model& model, std::span<const StageRange> cut);
-// Blocks of the head in each stage.
 std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut);
 
 }  // namespace trifold

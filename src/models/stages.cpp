@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// The quality of a cut of the first blocks into some stages; smaller is better, and the worst stage counts first.
+// The quality of a cut of the first blocks into some stages; smaller is better, and the worst stage is compared first.
 struct Score {
   double worst = std::numeric_limits<double>::infinity();
   double squares = std::numeric_limits<double>::infinity();

@@ -14,9 +14,9 @@ struct StageRange {
   bool operator==(const StageRange&) const = default;
 };
 
-// Cuts the blocks into `stages` runs of at least one block such that the most expensive stage is as cheap as possible;
-// ties go to the most even cut. BadInput when there are fewer blocks than stages. Costs may be in any unit and must not
-// be negative.
+// Cuts the blocks into `stages` stages of at least one block so that the most expensive stage is as cheap as possible;
+// ties go to the most even cut. Costs may be in any unit and must not be negative. BadInput if there are fewer blocks
+// than stages.
 std::vector<StageRange> cut_stages(std::span<const double> block_costs, int stages);
 
 }  // namespace trifold

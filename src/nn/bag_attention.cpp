@@ -40,14 +40,14 @@ BagAttention::BagAttention(BlockBuilder& builder, const std::string& name, int64
   }
 }
 
-// [B, D], or wider rows that begin with it -> [B K, D]
+// The first D columns of x [B, >= D], K times: [B K, D].
 Tensor BagAttention::repeated(Run& run, Arena& arena, const Tensor& x) const {
   const Tensor all = arena.take(x.dtype, {x.row_count(), vectors_ * width_});
   run.ops.copy_columns(run.stream, all, x, repeat_);
   return all.reshape({x.row_count() * vectors_, width_});
 }
 
-// y = a b, number by number.
+// y = a b, by element.
 void BagAttention::product(Run& run, const Tensor& y, const Tensor& a, const Tensor& b) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor zeros = run.scratch.take(y.dtype, y.shape);

@@ -1,11 +1,11 @@
-// Pools a bag of vectors by their attention to a candidate: the history of a user, say, to the item that is shown
-// (the local activation unit of the Deep Interest Network: Zhou et al., KDD 2018). B = samples, K = vectors of a bag,
-// D = their width; of a sample, c is the candidate and h_k are the vectors of the bag:
+// BagAttention: pools a bag of vectors by their attention to a candidate, such as a user's history to the item shown
+// (the local activation unit of the Deep Interest Network: Zhou et al., KDD 2018). B = samples, K = vectors of a bag, D
+// = width of a vector; for each sample with candidate c and vectors h_k:
 //
 //   a_k = mlp([c, h_k, c - h_k, c * h_k]);  y = sum over k of a_k h_k
 //
-// As in the paper the a_k are not normalised. A vector that is zero adds nothing, so bags of fewer than K vectors are
-// filled up with zeros: the MLP computes on these too, but neither y nor a gradient of a parameter changes.
+// As in the paper the a_k are not normalised. Zero vectors add nothing, so bags of fewer than K vectors are padded with
+// zeros: the MLP computes on these too, but they change neither y nor the gradients of parameters.
 #pragma once
 
 #include <span>
@@ -17,17 +17,17 @@
 
 namespace trifold {
 
-// x, y and their gradients may have another type than the run, in which the MLP computes. Parameters are those of the
-// MLP, <name>.<i>.weight and .bias.
+// x = [c, h_1, ..., h_K], y and their gradients may have another type than the run; the MLP computes in the run's type.
+// Its parameters are <name>.<i>.weight and <name>.<i>.bias.
 class BagAttention final : public Layer {
  public:
-  // `widths` of the MLP after its input; the last is 1.
+  // `widths`: the output widths of the MLP's layers; the last is 1.
   BagAttention(BlockBuilder& builder, const std::string& name, int64_t width, int64_t vectors,
                std::span<const int64_t> widths);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, (1 + K) D] -> [B, D]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [B, D] -> [B, (1 + K) D]
   void backward_weight(Run& run, Saved& saved) const override;
-  bool adds_in_backward_input() const override { return true; }  // to those of biases
+  bool adds_in_backward_input() const override { return true; }  // gradients of biases
 
  private:
   Tensor repeated(Run& run, Arena& arena, const Tensor& x) const;
@@ -39,10 +39,11 @@ class BagAttention final : public Layer {
   int64_t width_, vectors_;
   Mlp mlp_;
   SlotId candidates_, bag_, factors_;
-  // Columns that are copied; operations may read the lists later.
-  std::vector<ColumnCopy> repeat_, sum_;        // the candidate to all places, and the sum over the places
-  ColumnCopy take_bag_, give_bag_;              // the bag in x
-  std::vector<ColumnCopy> parts_, parts_back_;  // of the MLP's input
+  // Columns to copy. They are members because enqueued operations read them later.
+  std::vector<ColumnCopy> repeat_, sum_;  // one vector to K, and the sum of K vectors
+  ColumnCopy take_bag_, give_bag_;        // h_1, ..., h_K out of x, and into dx
+  std::vector<ColumnCopy> parts_,
+      parts_back_;  // the four parts into the MLP's input, and out of its gradient
 };
 
 }  // namespace trifold

@@ -36,7 +36,7 @@ void BatchNorm::sum(Run& run, const Tensor& sums) const {
   run.ops.scale(run.stream, sums, run.loss_factor());
 }
 
-// y = a b, number by number.
+// y = a b, by element.
 void BatchNorm::product(Run& run, const Tensor& y, const Tensor& a, const Tensor& b) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor zeros = run.scratch.take(y.dtype, y.shape);
@@ -60,7 +60,7 @@ void BatchNorm::center(Run& run, const Tensor& y, const Tensor& x, const Tensor&
   run.ops.add(run.stream, y, y, x);
 }
 
-// The mean first, so that the squares are of differences from it.
+// The mean comes first, because the variance sums squares of differences from it.
 void BatchNorm::moments(Run& run, const Tensor& mean, const Tensor& variance, const Tensor& x) const {
   const Tensor& real = whole_of(run).real;
   const Arena::Mark mark = run.scratch.mark();
@@ -76,8 +76,8 @@ void BatchNorm::moments(Run& run, const Tensor& mean, const Tensor& variance, co
 
 Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
   const WholeBatch& whole = whole_of(run);
-  const Tensor numbers = exact(run, *run.keep, x);
-  const DType dtype = numbers.dtype;
+  const Tensor exact_x = exact(run, *run.keep, x);
+  const DType dtype = exact_x.dtype;
   const Tensor normal = saved[normal_] = run.keep->take(dtype, x.shape);
   const Tensor factors = saved[factors_] = run.keep->take(dtype, {columns_});
   const Tensor y = run.keep->take(run.dtype, x.shape);
@@ -85,14 +85,14 @@ Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
   if (run.training) {
     mean = of_layer(whole.latest, 0);
     variance = of_layer(whole.latest, 1);
-    moments(run, mean, variance, numbers);
+    moments(run, mean, variance, exact_x);
   }
   const Arena::Mark mark = run.scratch.mark();
   const Tensor rstd = run.scratch.take(dtype, {columns_});
   const Tensor result = run.scratch.take(dtype, x.shape), bias = run.scratch.take(dtype, x.shape);
   const Tensor rows = run.scratch.take(dtype, x.shape);
   run.ops.inverse_root(run.stream, rstd, variance, kEps);
-  center(run, result, numbers, mean);
+  center(run, result, exact_x, mean);
   scale_columns(run, normal, result, rstd);
   const Tensor weight = exact(run, run.scratch, run.weight(weight_));
   product(run, factors, weight, rstd);
@@ -110,22 +110,22 @@ Tensor BatchNorm::backward_input(Run& run, const Tensor& dy, Saved& saved) const
   const Tensor& real = whole_of(run).real;
   const Tensor& normal = saved[normal_];
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
-  const Tensor numbers = exact(run, *run.flow, dy);
+  const Tensor exact_dy = exact(run, *run.flow, dy);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sums = run.scratch.take(normal.dtype, {2, columns_});
   const Tensor inner = run.scratch.take(normal.dtype, dy.shape),
                part = run.scratch.take(normal.dtype, dy.shape);
-  product(run, inner, numbers, normal);
-  run.ops.column_sum(run.stream, run.grad(bias_), numbers, run.adds_to(bias_));
+  product(run, inner, exact_dy, normal);
+  run.ops.column_sum(run.stream, run.grad(bias_), exact_dy, run.adds_to(bias_));
   run.ops.column_sum(run.stream, run.grad(weight_), inner, run.adds_to(weight_));
-  run.ops.column_sum(run.stream, sums.rows(0, 1).flat(), numbers, false);
+  run.ops.column_sum(run.stream, sums.rows(0, 1).flat(), exact_dy, false);
   run.ops.column_sum(run.stream, sums.rows(1, 2).flat(), inner, false);
   sum(run, sums);
   run.ops.gemm(run.stream, inner, real, false, sums.rows(1, 2), false, 1, 0);
   product(run, part, inner, normal);
   run.ops.gemm(run.stream, part, real, false, sums.rows(0, 1), false, 1, 1);
   run.ops.scale(run.stream, part, -1.0);
-  run.ops.add(run.stream, part, part, numbers);
+  run.ops.add(run.stream, part, part, exact_dy);
   scale_columns(run, inner, part, saved[factors_]);
   (inner.dtype == run.dtype ? run.ops.copy : run.ops.convert)(run.stream, dx, inner);
   run.scratch.release(mark);

@@ -1,10 +1,10 @@
-// Batch normalisation (Ioffe & Szegedy, ICML 2015) of the columns of an activation, by the samples of all ranks:
+// BatchNorm: normalises each column of an activation by the samples of all ranks (Ioffe & Szegedy, ICML 2015):
 //
 //   y = (x - mean) / sqrt(variance + eps) * weight + bias
 //
-// In training, mean and variance are those of the real samples of the global batch, summed over the ranks in forward,
-// as the two sums of backward are; so they do not depend on the mesh, within rounding. Otherwise they are the running
-// ones. B = samples of this rank, C = columns.
+// In training, mean and variance are statistics of the real samples of the global batch. They are summed over the ranks
+// in forward, like the two sums of backward, so they do not depend on the mesh, within rounding. Otherwise running
+// statistics are used. B = samples of this rank, C = columns.
 #pragma once
 
 #include <string>
@@ -14,25 +14,24 @@
 
 namespace trifold {
 
-// The tensors besides activations that such layers need: the part of the batch of their model is derived from it.
-// Running and latest statistics are [2, columns of all layers]: means, then variances.
+// What these layers need in addition to activations; the BatchPart of their model is derived from it. Running and
+// latest statistics are [2, columns of all layers]: means, then variances.
 struct WholeBatch : BatchPart {
-  static constexpr double kMomentum = 0.1;  // of the running statistics, as PyTorch's
+  static constexpr double kMomentum = 0.1;  // for the running statistics, as in PyTorch
 
-  Communicator* ranks = nullptr;  // for the sums alone; null: this rank has all samples
+  Communicator* ranks = nullptr;  // used for these sums alone; null: this rank has all samples
   Tensor real = {};               // [B, 1]: 1, or 0 for padding, whose gradients must be 0
   Tensor running = {};
-  Tensor latest =
-      {};  // left by forward in training; variances divided by the number of samples, not by one less
+  Tensor latest = {};  // written by forward in training; variances are divided by the number of samples
 };
 
-// Statistics and x's normalised numbers have the accumulate_type of the run, as all tensors of WholeBatch. Parameters
-// <name>.weight and <name>.bias [C], which begin as 1 and 0.
+// Statistics, normalised values and the tensors of WholeBatch have the accumulate_type of the run. Parameters
+// <name>.weight and <name>.bias [C] start as 1 and 0.
 class BatchNorm {
  public:
   static constexpr double kEps = 1e-5;
 
-  // `first`: the column of its statistics among those of all layers.
+  // `first`: the first column of this layer in the statistics of all layers.
   BatchNorm(BlockBuilder& builder, const std::string& name, int64_t columns, int64_t first);
   Tensor forward(Run& run, const Tensor& x, Saved& saved) const;          // [B, C] -> [B, C]
   Tensor backward_input(Run& run, const Tensor& dy, Saved& saved) const;  // also the parameters' gradients

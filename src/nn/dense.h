@@ -1,5 +1,5 @@
-// Layers of multilayer perceptrons, the same on every rank: a fused product, bias and ReLU, a stack of them,
-// and the cross network of DCN V2. B = samples on this rank.
+// Layers of multilayer perceptrons, which every rank holds whole: a dense layer (product, bias and ReLU in one), a
+// stack of dense layers, and the cross network of DCN V2. B = samples on this rank.
 #pragma once
 
 #include <optional>
@@ -12,25 +12,25 @@
 
 namespace trifold {
 
-// y = max(0, x W^T + b), or without the maximum; in training some numbers of y are dropped. Batch normalisation
-// (nn/batch_norm.h) is applied to x W^T, before the maximum, in place of b. Parameters <name>.weight [out, in] and
-// <name>.bias [out], and those of <name>.norm. The gradient of the bias is added by backward_input, which reads dy
-// anyway. Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, number), so it does
-// not depend on the ranks.
+// y = max(0, x W^T + b), or without the maximum; in training with dropout. Batch normalisation (nn/batch_norm.h)
+// replaces b and is applied to x W^T, before the maximum. Parameters <name>.weight [out, in], <name>.bias [out] or,
+// with batch normalisation, <name>.norm.*. backward_input adds the gradient of the bias, because it reads dy anyway.
+// Dropout (Srivastava et al., JMLR 2014) is keyed by (layer, sample of the run, element), so it does not depend on the
+// ranks.
 class DenseLayer final : public Layer {
  public:
   struct Form {
     bool relu = true;
-    bool first = false;  // dx is not needed: it is not computed, and backward_input returns no tensor
-    double dropout = 0;  // of y, with `relu`
-    // The column of its statistics among those of all layers, with batch normalisation; needs `relu`.
+    bool first = false;  // dx is not needed: backward_input does not compute it and returns an empty tensor
+    double dropout = 0;  // probability for elements of y; needs `relu`
+    // With batch normalisation, its first column in the statistics of all layers; needs `relu`.
     std::optional<int64_t> norm = {};
   };
   DenseLayer(BlockBuilder& builder, const std::string& name, int64_t in, int64_t out, Form form);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, in] -> [B, out]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run& run, Saved& saved) const override;
-  bool adds_in_backward_input() const override { return true; }  // to those of biases
+  bool adds_in_backward_input() const override { return true; }  // gradients of biases
 
  private:
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
@@ -45,18 +45,19 @@ class DenseLayer final : public Layer {
   std::optional<BatchNorm> norm_;
 };
 
-// Dense layers one after another, named <name>.0, <name>.1, ...; all with ReLU but, where `linear_end` is
-// set, the last. `dropout` is of the outputs of all layers but the last, `end_dropout` of the last's. All but the last
-// have batch normalisation if there is a `norm`, the column of the first one's statistics among those of all layers.
+// A stack of dense layers named <name>.0, <name>.1, ...
 class Mlp final : public Layer {
  public:
-  // widths[0] is the width of the input. `first`: the gradient of the input is not needed.
+  // widths[0] is the width of the input. `linear_end`: the last layer has no ReLU. `first`: the gradient of the input
+  // is not needed. `dropout` applies to the outputs of all layers except the last, `end_dropout` to the last. With
+  // `norm`, all layers except the last have batch normalisation, and `norm` is the first column of the first layer's
+  // statistics.
   Mlp(BlockBuilder& builder, const std::string& name, std::span<const int64_t> widths, bool linear_end,
       bool first, double dropout = 0, double end_dropout = 0, std::optional<int64_t> norm = {});
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
-  bool adds_in_backward_input() const override { return true; }  // to those of biases
+  bool adds_in_backward_input() const override { return true; }  // gradients of biases
 
  private:
   std::vector<DenseLayer> layers_;
@@ -70,7 +71,7 @@ class CrossNetwork final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [B, N] -> [B, N]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // overwrites dy
   void backward_weight(Run& run, Saved& saved) const override;
-  bool adds_in_backward_input() const override { return true; }  // to those of biases
+  bool adds_in_backward_input() const override { return true; }  // gradients of biases
 
  private:
   struct Part {

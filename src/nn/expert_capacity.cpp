@@ -6,7 +6,7 @@ namespace trifold {
 
 namespace {
 
-constexpr double kRounding = 1e-12;  // relative, of a factor such as 1.1
+constexpr double kRounding = 1e-12;  // relative error of a factor such as 1.1
 
 }  // namespace
 

@@ -1,9 +1,10 @@
-// Capacity of experts: how many tokens of a sequence an expert takes (Lepikhin et al., "GShard", arXiv 2006.16668; Fedus
-// et al., "Switch Transformer", arXiv 2101.03961). Choices beyond it are dropped: they add nothing to their tokens, get no
-// gradient, and are not computed. The gates of the other choices stay as they are.
+// Capacity of experts: the number of tokens of a sequence that an expert computes (Lepikhin et al., "GShard", arXiv
+// 2006.16668; Fedus et al., "Switch Transformer", arXiv 2101.03961). Further choices of the expert are dropped: they
+// are not computed, add nothing to their tokens and get no gradient. The gates of a token's other choices do not
+// change.
 //
-// Capacity is counted over each whole sequence, in training steps alone: so the same choices are dropped on every
-// mesh and with every micro-batch, and evaluation drops none. (Megatron-LM counts it over the tokens of a rank.)
+// Capacity applies to each whole sequence and to training steps alone, so the same choices are dropped on every mesh
+// and for every micro-batch size, and evaluation drops none. (Megatron-LM counts it over the tokens of a rank.)
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@
 namespace trifold {
 
 struct ExpertCapacity {
-  double factor = 0;  // of the mean number of tokens per expert; 0: no choice is dropped
+  double factor = 0;  // capacity / mean number of tokens per expert; 0: no choice is dropped
   KeptChoices kept = KeptChoices::LargestGates;
 };
 
-// ceil(factor * tokens * choices / experts), at most `tokens`, of a sequence of so many tokens that choose so many of the
-// experts each. A product that is a whole number but for the rounding of `factor` is not rounded up.
+// The capacity for a sequence of `tokens` tokens that choose `choices` experts each: ceil(factor * tokens * choices /
+// experts), at most `tokens`. A product that is an integer within the rounding of `factor` is not rounded up.
 int64_t expert_capacity(double factor, int64_t tokens, int64_t choices, int64_t experts);
 
 }  // namespace trifold

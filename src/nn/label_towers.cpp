@@ -39,7 +39,7 @@ void softmax(Run& run, const Tensor& p, const Tensor& z) {
   const Tensor ones = run.scratch.take(DType::F32, {rows});
   const Tensor zeros = run.scratch.take(DType::F32, {rows});
   run.ops.fill(run.stream, ones, 1);
-  run.ops.fill(run.stream, zeros, 0);  // of f32 and of i32 are the same bits
+  run.ops.fill(run.stream, zeros, 0);  // the same bits in f32 and in i32
   const Tensor labels{zeros.data, DType::I32, zeros.shape};
   const int64_t end = 1 + z.last_dim();
   run.ops.softmax_stats(run.stream, most, sum, target, z, labels, 1, end);
@@ -148,7 +148,7 @@ Tensor LabelTowers::forward(Run& run, Tensor x, Saved& saved) const {
   return logits;
 }
 
-// Adds to the gradients of the experts' outputs, and leaves those of the gate's logits:
+// Adds to the gradients of the experts' outputs, and saves the gradients of the gate's logits:
 // dlogits = p * (dp - sum over e of p_e dp_e).
 void LabelTowers::mixed_backward(Run& run, const Gate& gate, const Tensor& dexperts, const Tensor& dmixed,
                                  Saved& saved) const {

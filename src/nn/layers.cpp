@@ -122,9 +122,9 @@ Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
 void DropoutAdd::forward_to(Run& run, Tensor y, Tensor residual, Tensor x) const {
   if (drops(run))
     for_each_dropout(run, probability_, key_, row_part_, x,
-                     [&](int64_t begin, int64_t end, const Dropout& how) {
+                     [&](int64_t begin, int64_t end, const Dropout& dropout) {
                        run.ops.dropout_add(run.stream, y.rows(begin, end), residual.rows(begin, end),
-                                           x.rows(begin, end), how);
+                                           x.rows(begin, end), dropout);
                      });
   else
     run.ops.add(run.stream, y, residual, x);
@@ -180,28 +180,28 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
 }
 
 Attention AttentionCore::shape(const Run& run) const {
-  Attention how;
-  how.batch = run.batch->samples();
-  how.seq = run.batch->held_rows().length();
-  if (keys_ || ring_) how.rows = run.batch->rows;
-  how.heads = exchanged_ ? exchanged_->heads() : heads_.local;
-  how.kv_heads = exchanged_ ? exchanged_->kv_heads() : heads_.local_kv;
-  how.head_dim = heads_.head_dim;
-  how.key_dim = heads_.key_dim;
-  how.value_dim = heads_.value_dim;
+  Attention attention;
+  attention.batch = run.batch->samples();
+  attention.seq = run.batch->held_rows().length();
+  if (keys_ || ring_) attention.rows = run.batch->rows;
+  attention.heads = exchanged_ ? exchanged_->heads() : heads_.local;
+  attention.kv_heads = exchanged_ ? exchanged_->kv_heads() : heads_.local_kv;
+  attention.head_dim = heads_.head_dim;
+  attention.key_dim = heads_.key_dim;
+  attention.value_dim = heads_.value_dim;
   if (sight_ == AttentionSight::Both) {
-    how.causal = false;
-    how.lengths = run.batch->lengths;
+    attention.causal = false;
+    attention.lengths = run.batch->lengths;
   } else {
-    how.first_keys = run.batch->document_begin;
+    attention.first_keys = run.batch->document_begin;
   }
-  how.scale = score_scale_ / std::sqrt(static_cast<double>(heads_.head_dim));
-  how.dropout = {run.training ? dropout_ : 0.0, key_, 0};
-  how.sample = run.batch->sample;
-  how.first_sample = how.sample.data != nullptr ? 0 : run.batch->first_sample;
-  how.first_head = heads_.first + (exchanged_ ? exchanged_->first() : 0);
-  how.global_heads = heads_.heads;
-  return how;
+  attention.scale = score_scale_ / std::sqrt(static_cast<double>(heads_.head_dim));
+  attention.dropout = {run.training ? dropout_ : 0.0, key_, 0};
+  attention.sample = run.batch->sample;
+  attention.first_sample = attention.sample.data != nullptr ? 0 : run.batch->first_sample;
+  attention.first_head = heads_.first + (exchanged_ ? exchanged_->first() : 0);
+  attention.global_heads = heads_.heads;
+  return attention;
 }
 
 namespace {
@@ -228,22 +228,24 @@ Tensor AttentionCore::forward(Run& run, Tensor qkv, Saved& saved) const {
 }
 
 void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
-  const Attention how = shape(run);
+  const Attention attention = shape(run);
   saved[qkv_] = qkv;
   saved[out_] = out;
-  saved[lse_] = run.keep->take(accumulate_type(run.dtype), {how.batch, how.heads, how.queries()});
-  if (ring_) return ring_->forward(run, out, saved[lse_], qkv, how);
-  if (keys_) return keys_->forward(run, out, saved[lse_], qkv, how);
-  run.ops.attention(run.stream, out, saved[lse_], qkv, how);
+  saved[lse_] =
+      run.keep->take(accumulate_type(run.dtype), {attention.batch, attention.heads, attention.queries()});
+  if (ring_) return ring_->forward(run, out, saved[lse_], qkv, attention);
+  if (keys_) return keys_->forward(run, out, saved[lse_], qkv, attention);
+  run.ops.attention(run.stream, out, saved[lse_], qkv, attention);
 }
 
 // Backward needs, and saved holds, all positions of this rank's heads.
 void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
-  const Attention how = shape(run);
+  const Attention attention = shape(run);
   saved[qkv_] = exchanged_->projections_of_heads(run, *run.keep, qkv);
-  saved[out_] = run.keep->take(run.dtype, {how.batch * how.seq, how.heads * how.head_dim});
-  saved[lse_] = run.keep->take(accumulate_type(run.dtype), {how.batch, how.heads, how.seq});
-  run.ops.attention(run.stream, saved[out_], saved[lse_], saved[qkv_], how);
+  saved[out_] =
+      run.keep->take(run.dtype, {attention.batch * attention.seq, attention.heads * attention.head_dim});
+  saved[lse_] = run.keep->take(accumulate_type(run.dtype), {attention.batch, attention.heads, attention.seq});
+  run.ops.attention(run.stream, saved[out_], saved[lse_], saved[qkv_], attention);
   exchanged_->outputs_of_rows(run, out, saved[out_]);
 }
 
@@ -269,10 +271,10 @@ void AttentionCore::backward_whole(Run& run, Tensor dqkv, Tensor dout, Saved& sa
 }
 
 void AttentionCore::backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
-  const Attention how = shape(run);
-  if (ring_) return ring_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
-  if (keys_) return keys_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
-  run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], how);
+  const Attention attention = shape(run);
+  if (ring_) return ring_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
+  if (keys_) return keys_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
+  run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
 }
 
 void AttentionCore::backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {

@@ -1,5 +1,5 @@
-// The layers that are the same on every rank of the tensor axis: normalisation, activation, dropout,
-// attention core. R = rows of the micro-batch (samples * positions) on this rank, C = width.
+// Layers whose computation is not cut over the tensor axis: normalisation, activation, dropout, attention core. R =
+// rows of the micro-batch (samples * positions) on this rank, C = width.
 #pragma once
 
 #include <optional>
@@ -14,25 +14,24 @@
 
 namespace trifold {
 
-// Normalises the last dim, of C numbers:
+// Normalises each row of C elements:
 //   LayerNorm  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);
 //   RmsNorm    y = x * rstd * gain, rstd from the mean of the squares (Zhang & Sennrich, arXiv 1910.07467).
 // Parameters <name>.gain and, for LayerNorm, <name>.bias, [C].
 class Norm final : public Layer {
  public:
-  // `inside`: the input is a part of each row, inside a region (tensor_parallel/regions.h).
+  // `inside`: the layer is inside a region, so its input has some columns of each row (tensor_parallel/regions.h).
   Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normalization kind, double eps,
        bool inside = false);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
-  // backward_input and backward, plus `residual` [R, C], for callers that show the sum.
+  // backward_input and backward, with `residual` [R, C] added to the result. The caller shows the sum (Run::show).
   Tensor backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const;
   Tensor backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const;
-  // Forward into the caller's `y` [R, C]; the statistics are in run.keep. Also available as its two steps,
-  // for callers that take other tensors in between: the first takes the statistics, the second fills them and
-  // y.
+  // Forward into the caller's `y` [R, C], with statistics in run.keep. It has two steps, which a caller may call itself
+  // to take other memory in between: take_statistics takes memory, and `apply` computes the statistics and y.
   void forward_to(Run& run, Tensor y, Tensor x, Saved& saved) const {
     take_statistics(run, x.elements() / width_, saved);
     apply(run, y, x, saved);
@@ -77,9 +76,9 @@ class Activation final : public Layer {
   SlotId x_;
 };
 
-// y = residual + dropout(x). The mask is keyed by (seed, name, global sample, position, column): backward
-// regenerates it, so it is not saved, and it is the same on every mesh. The residual's gradient is dy itself;
-// `backward_input` returns the gradient of x, which is dy if nothing is dropped.
+// y = residual + dropout(x). The mask is keyed by (seed, name, global sample, position, column), so it is the same on
+// every mesh, and backward regenerates it. The residual's gradient is dy itself; `backward_input` returns the gradient
+// of x, which is dy if nothing is dropped.
 class DropoutAdd {
  public:
   DropoutAdd(BlockBuilder& builder, const std::string& name, double probability)
@@ -101,36 +100,36 @@ class DropoutAdd {
   PhiloxKey key_;
 };
 
-// The attention heads of a model, and those that one rank of the tensor axis computes. `kv_heads` key and
-// value heads each serve heads / kv_heads query heads (Ainslie et al., "GQA", arXiv 2305.13245). Ranks hold
-// query heads in order, and the key heads that those read; if there are more ranks than key heads,
-// consecutive ranks hold copies of one.
+// The attention heads of a model, and the heads that one rank of the tensor axis computes. Each of the `kv_heads` key
+// and value heads serves heads / kv_heads query heads (Ainslie et al., "GQA", arXiv 2305.13245). Ranks hold consecutive
+// query heads and the key heads that these read; if there are more ranks than key heads, consecutive ranks hold copies
+// of one.
 struct AttentionHeads {
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;  // of the model
-  int64_t value_dim = 0;                          // numbers of a head's output; usually head_dim
-  int64_t key_dim = 0;                         // of its keys that are not zeros behind them; usually head_dim
-  int64_t local = 0, local_kv = 0, first = 0;  // of this rank
+  int64_t heads = 0, kv_heads = 0;     // in the model
+  int64_t head_dim = 0;                // columns of a head in the packed projections
+  int64_t value_dim = 0, key_dim = 0;  // columns of its value and its key; the rest of head_dim is zeros
+  int64_t local = 0, local_kv = 0, first = 0;  // query and key heads on this rank, and its first query head
 
-  // `all` heads of the model with `all_kv` key heads, each of `width` numbers. Where values have fewer, `values`, the
-  // rest of each value is zero, as is that of each key where these have only `keys`. Throws if heads cannot be cut evenly; the message names `name`.
+  // `all` query heads and `all_kv` key heads of `width` columns. Values have `values` columns and keys have `keys`, by
+  // default `width`. Throws if heads cannot be cut evenly; the message names `name`.
   AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv, int64_t width,
                  std::optional<int64_t> values = {}, std::optional<int64_t> keys = {});
   int64_t packed_columns() const { return (local + 2 * local_kv) * head_dim; }
 };
 
-// The keys that a position sees: itself and earlier positions in its document (batch.document_begin), or all
-// of its sample except the padding after batch.lengths.
+// The keys that a position attends to: itself and earlier positions in its document (batch.document_begin), or all
+// positions of its sample except the padding after batch.lengths.
 enum class AttentionSight { Causal, Both };
 
-// Attention over ranks that positions are cut over: gathered_keys.h, exchanged_heads.h and key_ring.h of nn/context.
+// Context-parallel attention: nn/context/gathered_keys.h, exchanged_heads.h or key_ring.h.
 struct ContextShape {
   ContextExchange exchange = ContextExchange::AllGather;
-  int threads = 1;  // that compute attention, on the rank that has the most
+  int threads = 1;  // the largest number of threads that a rank computes attention with
 };
 
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * value_dim].
-// Scores are multiplied by score_scale / sqrt(head_dim). The operation computes values as wide as keys; if
-// value_dim is less, its zeros are dropped here.
+// Scores are multiplied by score_scale / sqrt(head_dim). The operation's outputs have head_dim columns; if value_dim is
+// less, this layer removes the zeros.
 class AttentionCore final : public Layer {
  public:
   AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
@@ -155,7 +154,7 @@ class AttentionCore final : public Layer {
   AttentionSight sight_;
   double score_scale_;
   PhiloxKey key_;
-  // At most one of them, and none if positions are not cut.
+  // Set is one of these if positions are cut, otherwise none.
   std::optional<GatheredKeys> keys_;
   std::optional<ExchangedHeads> exchanged_;
   std::optional<KeyRing> ring_;

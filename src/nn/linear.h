@@ -1,6 +1,7 @@
-// y = x W^T + b, whole on every rank of the tensor axis: for the small products of an output head, whose rows
-// are normalised next and would have to be gathered if they were cut (tensor_parallel/linear.h). Under
-// sequence parallelism each rank has its own rows, and the gradients are sums over the axis.
+// WholeLinear: y = x W^T + b with a weight that every rank of the tensor axis holds whole. For the small products of an
+// output head, whose outputs are normalised next and would have to be gathered if they were cut
+// (tensor_parallel/linear.h). Under sequence parallelism each rank has its own rows, and its gradients are partial
+// sums.
 #pragma once
 
 #include <string>

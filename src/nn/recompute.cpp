@@ -2,24 +2,24 @@
 
 namespace trifold {
 
-// All tensors that the layer keeps are released at once; its slots are invalid until the forward is repeated.
+// Releases all tensors that the layer keeps; its slots are invalid until the forward is repeated.
 Tensor Recompute::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const Arena::Mark mark = run.scratch.mark();
-  Run brief = run.keeping_in(run.scratch);
-  const Tensor inside = layer_->forward(brief, x, saved);
-  const Tensor y = run.output().take(inside.dtype, inside.shape);
-  run.ops.copy(run.stream, y, inside);
+  Run scratch_run = run.keeping_in(run.scratch);
+  const Tensor output = layer_->forward(scratch_run, x, saved);
+  const Tensor y = run.output().take(output.dtype, output.shape);
+  run.ops.copy(run.stream, y, output);
   run.scratch.release(mark);
   return y;
 }
 
 void Recompute::repeat(Run& run, Saved& saved, Arena& arena) const {
-  Run again = run.keeping_in(arena);
-  again.loss_terms = {};
-  again.counters = {};
-  again.repeats = true;
-  layer_->forward(again, saved[x_], saved);
+  Run repeated = run.keeping_in(arena);
+  repeated.loss_terms = {};
+  repeated.counters = {};
+  repeated.repeats = true;
+  layer_->forward(repeated, saved[x_], saved);
 }
 
 Tensor Recompute::backward_input(Run& run, Tensor dy, Saved& saved) const {

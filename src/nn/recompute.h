@@ -1,7 +1,7 @@
-// Recompute: trades time for memory (Chen et al., "Training deep nets with sublinear memory cost", arXiv
-// 1604.06174). Forward keeps only the input and the output of the wrapped layer; backward repeats its
-// forward. Tensors kept by that repetition are scratch within a whole backward; if the two halves run separately,
-// they are in run.flow. Dropout masks are keyed by counters and so repeat: the bits are those of a run without
+// Recompute: activation checkpointing of one layer (Chen et al., "Training deep nets with sublinear memory cost",
+// arXiv 1604.06174). Forward keeps only the input and the output of the wrapped layer; backward repeats its forward.
+// Tensors kept by the repeated forward are scratch within a whole backward; if backward_input and backward_weight run
+// separately, they are in run.flow. Dropout masks are keyed by counters and repeat, so the bits are the same as without
 // recomputation.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace trifold {
 
 class Recompute final : public Layer {
  public:
-  // `layer` must have been constructed with the same builder. It must have an input and an output, and must
-  // not add to the loss; to loss terms and counters (nn/reports.h) it adds only once.
+  // `layer` must be constructed with the same builder, have an input and an output, and not add to the loss. Loss terms
+  // and counters (nn/reports.h) are only added by the first forward.
   Recompute(BlockBuilder& builder, std::unique_ptr<Layer> layer)
       : layer_(std::move(layer)), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;

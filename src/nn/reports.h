@@ -1,17 +1,17 @@
-// ReportList: what the blocks of a model report in a training step besides activations and gradients, and the values that
-// they read. A block declares each item by name in its constructor, through a BlockBuilder. The executor provides memory
-// for the items of the list, and `Run` gives a block access to its own. Code that reads or writes an item, such as the
-// trainer's, finds it by the same name; nothing in between knows what it means.
+// ReportList: items that the blocks of a model report in a training step in addition to activations and gradients, and
+// items that they read. A block declares each item by name in its constructor, through a BlockBuilder. The executor
+// provides memory for all items, and `Run` gives a block access to its own. Readers and writers of an item, such as the
+// trainer, find it by the same name; the code in between does not know its meaning.
 //
-//   loss term   A further loss, reported in addition to the model's: f64 [1], to which blocks add the loss of each token
-//               times the token's loss weight. All blocks that declare a name add to one term.
+//   loss term   A loss reported in addition to the model's: f64 [1], to which blocks add the loss of each token times
+//               the token's loss weight. All blocks that declare a name add to one term.
 //   counter     f64 [n] of one block, zero when a plan begins, that the block changes in training steps.
 //   host value  i32 [n] of one block, zero at first, that the trainer may write between plans and the block reads.
-//   batch value A factor that the trainer may set for each micro-batch, otherwise 1 (Batch::values). All blocks that declare
-//               a name read one value.
+//   batch value A factor that the trainer may set for each micro-batch, by default 1 (Batch::values). All blocks that
+//               declare a name read one value.
 //
-// Every rank constructs all blocks, so an item has the same id on all of them. Counters and host values of blocks on other
-// ranks have memory too, and stay zero.
+// Every rank constructs all blocks, so an item has the same id on all of them. Counters and host values of blocks on
+// other ranks have memory too, and stay zero.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace trifold {
 
-// The loss terms that a model can have. Memory and messages have room for all of them, so that their size does not depend on
+// The largest number of loss terms of a model. Memory and messages have room for all, so their size does not depend on
 // the model.
 constexpr int kMostLossTerms = 2;
 
@@ -36,11 +36,11 @@ struct BatchValueId {
   int index = -1;  // below kMostBatchValues
 };
 
-// The items of a kind that blocks share, at most Most.
+// Items of one kind that blocks share, at most Most.
 template <class Id, int Most>
 class SharedReports {
  public:
-  // The item of that name, which is added if no block has declared it yet. Throws if there are too many.
+  // Returns the item of that name; adds it if no block has declared it yet. Throws if there are more than Most.
   Id declare(const std::string& name);
   std::optional<Id> find(std::string_view name) const;
 
@@ -57,14 +57,14 @@ struct ReportRange {
 struct CounterId : ReportRange {};
 struct HostValueId : ReportRange {};
 
-// The items of one kind, each of one block.
+// Items of one kind, each of which belongs to one block.
 template <class Id>
 class BlockReports {
  public:
-  // Throws if the block has an item of that name.
+  // Throws if the block already has an item of that name.
   Id declare(int block, const std::string& name, int64_t count);
   std::optional<Id> find(int block, std::string_view name) const;
-  // The elements of all items.
+  // The number of elements of all items.
   int64_t elements() const { return elements_; }
 
  private:

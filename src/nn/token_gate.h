@@ -1,8 +1,8 @@
-// TokenGate: the output of a network for each token is scaled by a logistic function of the token itself, as
-// Qwen2-MoE's shared expert is (Yang et al., arXiv 2407.10671): y_t = s_t y_t with s = 1 / (1 + exp(-x w^T)).
+// TokenGate: scales a network's output for each token by a logistic function of the token, as for the shared expert of
+// Qwen2-MoE (Yang et al., arXiv 2407.10671): y_t = s_t y_t with s = 1 / (1 + exp(-x w^T)).
 //
-// It is a router of one expert (ops/experts.h), whose operations it uses. Under sequence parallelism a rank gates its
-// own rows.
+// It uses the operations of a router with one expert (ops/experts.h). Under sequence parallelism a rank gates its own
+// rows.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace trifold {
 
 class TokenGate {
  public:
-  // The parameter <name>.weight [1, C].
+  // Parameter <name>.weight [1, C].
   TokenGate(BlockBuilder& builder, const std::string& name, int64_t width, Init init);
-  // Gates y [T, C] in place, by x [T, C]. Keeps a copy of y.
+  // Scales y [T, C] in place by the gates of x [T, C]. Keeps a copy of y.
   void forward(Run& run, Tensor x, Tensor y, Saved& saved) const;
-  // Returns the gradient of what was gated, [T, C] in run.flow.
+  // Returns the gradient of y as it was before scaling, [T, C] in run.flow.
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const;
-  // After that: adds the gradient of x to dx [T, C].
+  // Adds the gradient of x to dx [T, C]; called after backward_input.
   void add_input_gradient(Run& run, Tensor dx, const Saved& saved) const;
   void backward_weight(Run& run, Saved& saved) const;
   // Replaces the input that forward saved by a recomputed one, before backward_weight.

@@ -1,6 +1,6 @@
-// HeadProjections: the first part of attention, from a row of the residual stream to packed queries, keys and values
-// as ops.attention expects them. Either each is a product of the row (query_key_value.h), or keys and values are
-// products of a latent vector (latent_projections.h). Enters a region (regions.h): each rank computes the heads that
+// HeadProjections: the first part of attention, from rows of the residual stream to packed queries, keys and values as
+// OpTable::attention reads them. Queries, keys and values are products of the row (query_key_value.h), or of latent
+// vectors of the row (latent_projections.h). Enters a region (regions.h): each rank computes the heads that
 // AttentionHeads assigns to it.
 #pragma once
 

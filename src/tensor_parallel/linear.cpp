@@ -103,7 +103,7 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   return y.result;
 }
 
-// A single rank computes the whole product, which is not kept: the residual is added as it is written.
+// A single rank computes the whole product and adds the residual as it writes the result.
 Tensor RowLinear::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x,
                                 Saved& saved) const {
   if (!region_.alone() || add.drops(run)) {
@@ -139,7 +139,7 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
   return dz;
 }
 
-// If each rank has only its rows of dy, the bias uses those rows and the weights all gathered rows.
+// Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
   const Tensor all = saved[dy_];
   const Tensor own = region_.own_rows(all);

@@ -1,9 +1,8 @@
-// Linear layers cut over the tensor axis (Shoeybi et al., "Megatron-LM", arXiv 1909.08053). With one rank on
-// that axis they are ordinary linear layers. Weights are [out, in], y = x W^T + b, or without b.
+// Linear layers cut over the tensor axis (Shoeybi et al., "Megatron-LM", arXiv 1909.08053). With one rank on that axis
+// they are ordinary linear layers. Weights are [out, in]; y = x W^T + b, or without b.
 //
-// ColumnLinear enters a region (tensor_parallel/regions.h): it cuts the outputs. RowLinear leaves it: it cuts
-// the inputs, y is a sum over the axis, and the bias is added once. Ro = R rows, or R/tp under sequence
-// parallelism.
+// ColumnLinear enters a region (tensor_parallel/regions.h) and cuts the outputs. RowLinear leaves the region and cuts
+// the inputs: y is a sum over the axis, and the bias is added once. Ro = R rows, or R/tp under sequence parallelism.
 #pragma once
 
 #include <optional>
@@ -22,9 +21,8 @@ struct LinearParameters {
 
 class ColumnLinear final : public Layer {
  public:
-  // Parameters <name>.weight of shape `groups` x `out` x `in` (no first dim when groups is 1) and, with a
-  // bias, <name>.bias without the last dim; each group's outputs are cut over the axis, so that packed
-  // projections stay aligned (gate and up).
+  // Parameters <name>.weight [groups, out, in] (no first dim if groups is 1) and, with a bias, <name>.bias without the
+  // last dim. Each group's outputs are cut over the axis, so that packed projections (gate and up) stay aligned.
   ColumnLinear(BlockBuilder& builder, const std::string& name, int64_t groups, int64_t out, int64_t in,
                Init init, bool bias = true);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, in] -> [R, groups * out/tp]
@@ -35,8 +33,8 @@ class ColumnLinear final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
   // Replaces the input that forward saved by a recomputed one, before the backward parts.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
-  // activation(y). Both layers' tensors are kept as by their own forwards, those of the activation in `keep`;
-  // fused into one operation if the table has one.
+  // activation(y), fused into one operation if the table has one. Keeps the same tensors as the forwards of both
+  // layers, the activation's in `keep`.
   Tensor forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x, Saved& saved) const;
   LinearParameters parameters() const { return {weight_, bias_}; }
 
@@ -52,17 +50,17 @@ class ColumnLinear final : public Layer {
 
 class RowLinear final : public Layer {
  public:
-  // Parameters <name>.weight [out, in], with `in` cut over the axis, and, with a bias, <name>.bias [out],
-  // whole.
+  // Parameters <name>.weight [out, in], with `in` cut over the axis, and, with a bias, <name>.bias [out], which every
+  // rank holds whole.
   RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init,
             bool bias = true);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [R, in/tp] -> [Ro, out]
-  // residual + forward(x) through the dropout of `add`.
+  // residual + dropout(forward(x)), with the dropout of `add`.
   Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
-  void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as above
-  // The gradient of the input of `activation`, whose output is this layer's input.
+  void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as in ColumnLinear
+  // backward_input followed by the backward of `activation`, whose output is this layer's input.
   Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved) const;
   LinearParameters parameters() const { return {weight_, bias_}; }
 

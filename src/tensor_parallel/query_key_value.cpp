@@ -85,14 +85,14 @@ void QueryKeyValue::project(Run& run, Tensor packed, Tensor all_x, Saved& saved)
   }
 }
 
-// Copies the result of one product to its packed columns, normalised and rotated as needed.
+// Copies the output of one projection to its packed columns, normalised and rotated if configured.
 void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
   for (const Heads& heads : from.heads) {
     const int64_t width = heads.count * heads_.head_dim;
     if (!heads.norm) {
-      const Rotary how = turn(heads, heads.column, heads.packed, false);
-      if (!is_plain() || how.heads > 0) run.ops.rotary(run.stream, packed, made, positions, how);
+      const Rotary rotary = turn(heads, heads.column, heads.packed, false);
+      if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, packed, made, positions, rotary);
       continue;
     }
     const Arena::Mark mark = run.scratch.mark();
@@ -118,8 +118,8 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
     for (const Heads& heads : projection.heads) {
       const int64_t width = heads.count * heads_.head_dim;
       if (!heads.norm) {
-        const Rotary how = turn(heads, heads.packed, heads.column, true);
-        if (!is_plain() || how.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, how);
+        const Rotary rotary = turn(heads, heads.packed, heads.column, true);
+        if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, rotary);
         continue;
       }
       const Shape by_row{dpacked.row_count(), width};

@@ -1,11 +1,10 @@
-// The projections at the beginning of attention: from a row of the residual stream to its packed queries,
-// keys and values, as ops.attention expects them. Like ColumnLinear it enters a region; each rank computes
-// the heads that AttentionHeads assigns to it. Queries and keys may be normalised, head by head, and rotated
-// by their position (Su et al., arXiv 2104.09864).
+// QueryKeyValue: the projections at the beginning of attention, from rows of the residual stream to packed queries,
+// keys and values as OpTable::attention reads them. Like ColumnLinear it enters a region; each rank computes the heads
+// that AttentionHeads assigns to it. Queries and keys may be normalised, head by head, and rotated by their positions
+// (Su et al., arXiv 2104.09864). H = heads, G = key heads, D = columns of a head, C = width.
 //
-// With as many key heads as query heads there is one weight, <name>.qkv.weight [3, H D, C]. With fewer there
-// are two, <name>.query.weight [H D, C] and <name>.key_value.weight [2, G D, C]; rows of x are gathered, and
-// gradients of x summed, once for both. H heads, G key heads, D numbers per head, C width.
+// If G = H there is one weight, <name>.qkv.weight [3, H D, C]. Otherwise there are two, <name>.query.weight [H D, C]
+// and <name>.key_value.weight [2, G D, C]; rows of x are gathered, and gradients of x summed, once for both.
 #pragma once
 
 #include <array>
@@ -23,10 +22,9 @@ struct QueryKeyValueShape {
   int64_t width = 0;  // C
   Init init;
   bool bias = true;
-  // Radians per position, one for each rotated pair of numbers of a head; empty: none is rotated.
+  // Radians per position, one for each rotated pair of columns of a head; empty: no rotation.
   std::vector<double> rotary_frequencies = {};
-  // Norms of each head's queries and keys, with gains <name>.query_norm.gain and <name>.key_norm.gain [D]
-  // that all heads share.
+  // Norm of each head's queries and keys, with gains <name>.query_norm.gain and <name>.key_norm.gain [D] for all heads.
   std::optional<Normalization> head_norm = {};
   double norm_eps = 1e-5;
 };
@@ -42,34 +40,33 @@ class QueryKeyValue final : public HeadProjections {
   void set_input(Saved& saved, Tensor x) const override { saved[x_] = x; }
 
  private:
-  // The heads of one kind: their columns in the packed matrix and in their projection, and their norm.
+  // The heads of one kind: queries, keys or values.
   struct Heads {
     int64_t count;
-    int64_t packed;  // first column
-    int64_t column;  // in the projection
-    bool turned;
+    int64_t packed;  // first column in the packed matrix
+    int64_t column;  // first column in the projection
+    bool turned;     // rotated
     std::optional<Norm> norm;
-    SlotId raw;  // before the norm: [R, count * D]
+    SlotId raw;  // input of the norm, [R, count * D]
   };
-  // One product.
+  // One product with x.
   struct Projection {
     ParamId weight;
     std::optional<ParamId> bias;
-    int64_t columns;  // of its result
+    int64_t columns;  // columns of the product
     std::vector<Heads> heads;
     SlotId dy;
   };
 
-  // `groups` kinds of vectors (queries, keys, values) with `all` heads in the model, from packed column
-  // `packed`.
+  // `groups` kinds of heads (queries, keys, values) with `all` heads each in the model, from packed column `packed` on.
   void add_projection(BlockBuilder& builder, const std::string& name, const std::string& part, int64_t groups,
                       int64_t all, int64_t packed);
   bool is_plain() const;
   void project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const;
   void finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const;
-  // The gradients of the projections' results, stored in `saved`.
+  // Computes the gradients of the projections' outputs, in `saved`.
   void undo(Run& run, Tensor dpacked, Saved& saved) const;
-  // The tensors that a part of the adjoint needs for each product: weights, their gradients, or both.
+  // The tensors that input_gradient and weight_gradient (column_product.h) need for each product.
   struct Gradients {
     std::array<ColumnGradient, 2> items;
     size_t count = 0;

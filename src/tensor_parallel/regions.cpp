@@ -2,13 +2,13 @@
 
 namespace trifold {
 
-int64_t Region::rows_outside(int64_t all) const {
-  if (!slices_) return all;
-  check(all % tp_ == 0,
+int64_t Region::rows_outside(int64_t inside) const {
+  if (!slices_) return inside;
+  check(inside % tp_ == 0,
         "the {} rows (samples x positions) of a micro-batch cannot be cut evenly over {} tensor-parallel "
         "ranks: sequence parallelism needs a sequence length that is a multiple of {}",
-        all, tp_, tp_);
-  return all / tp_;
+        inside, tp_, tp_);
+  return inside / tp_;
 }
 
 Tensor Region::own_rows(Tensor all) const {
@@ -38,14 +38,14 @@ void Region::add_up(Run& run, const Sum& sum, Stream& on) const {
     axis.all_reduce(sum.result, Reduce::Sum, on);
 }
 
-Tensor Region::gather_parts(Run& run, Tensor mine, Arena& arena) const {
-  const Tensor all = arena.take(mine.dtype, {tp_ * mine.elements()});
-  run.mesh.comm({Axis::Tp}).all_gather(all, mine, run.stream);
+Tensor Region::gather_parts(Run& run, Tensor part, Arena& arena) const {
+  const Tensor all = arena.take(part.dtype, {tp_ * part.elements()});
+  run.mesh.comm({Axis::Tp}).all_gather(all, part, run.stream);
   return all;
 }
 
-void reduce_over_axis(Run& run, Tensor inout, Reduce how) {
-  if (run.mesh.size(Axis::Tp) > 1) run.mesh.comm({Axis::Tp}).all_reduce(inout, how, run.stream);
+void reduce_over_axis(Run& run, Tensor inout, Reduce reduction) {
+  if (run.mesh.size(Axis::Tp) > 1) run.mesh.comm({Axis::Tp}).all_reduce(inout, reduction, run.stream);
 }
 
 }  // namespace trifold

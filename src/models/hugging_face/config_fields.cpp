@@ -189,11 +189,11 @@ const ConfigFields& common_fields() {
         unused({"id2label"}),
         unused({"label2id"}),
         unused({"problem_type"}),
-        // Fields that it takes beside its own.
+        // Fields that it accepts in addition to its own.
         fixed("per_layer_config", nullptr).beyond_class(),
         fixed("add_cross_attention", false).beyond_class(),
         fixed("pruned_heads", json::object()).beyond_class(),
-        unused({"quantization_config"}).beyond_class(),  // checked apart
+        unused({"quantization_config"}).beyond_class(),  // checked separately
         fixed("rope_interleaved", false).beyond_class(),
     };
     for (const char* name :

@@ -1,8 +1,8 @@
-// The fields of a config.json as a table, and a reader that knows no others.
+// ConfigFields: a table of the fields of a config.json; ConfigReader reads a file by such a table.
 //
-// A family lists every field that its configuration class in transformers has, with its default there, the names under
-// which a file may have it, and its effect here. A field that is in a file and in no list is a problem: nobody could
-// say whether it changes the model. tools/reference/hugging_face_fields.py compares the lists with transformers.
+// A family lists every field that its configuration class in transformers has, with the default there, the names under
+// which a file may have it, and its effect here. A field of a file that is in no list is a problem, because it may
+// change the model. tools/reference/hugging_face_fields.py compares the lists with transformers.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,16 +19,15 @@ struct ConfigField {
     Fixed,   // only some values are supported
     Unused,  // neither weights nor loss depend on it
   };
-  // If a file has several of these names, the first in this list counts.
+  // If a file has several of these names, the first in this list is read.
   std::vector<const char*> names;
-  nlohmann::json absent;  // what transformers takes without it
+  nlohmann::json absent;  // the value that transformers uses if the field is absent
   Use use = Use::Read;
-  std::vector<nlohmann::json> others = {};  // of a Fixed field, the values that are supported beside `absent`
-  // False: the class has no such field. The model reads it if it is there, or older versions and the authors' own
+  std::vector<nlohmann::json> others = {};  // for a Fixed field: the supported values in addition to `absent`
+  // False: the class has no such field, but the model reads it if it is present, or older versions or the authors' own
   // code have it.
   bool of_class = true;
-  // Whether null is a value of its own. It always is where it is the default; without a field of the class null means
-  // absent.
+  // Whether null is a value. It always is if it is the default. Null in a field that is not of the class means absent.
   bool nullable = false;
 
   ConfigField beyond_class() const;
@@ -51,13 +50,13 @@ class ConfigReader {
   // Checks the fixed fields, and that every field of `config` is in `fields`, or in common_fields() if `common`.
   ConfigReader(const nlohmann::json& config, const ConfigFields& fields, bool common = true);
 
-  // What transformers takes for a field of the table, by any of its names.
+  // The value that transformers uses for a field of the table, given any of its names.
   const nlohmann::json& value(std::string_view name) const;
-  // Whether the file has the field, and with another value than null.
+  // `given`: whether the file has the field with a value other than null.
   bool given(std::string_view name) const;
   bool has(std::string_view name) const;
-  bool knows(std::string_view name) const;  // whether the table has it
-  // The name that the file has for it, or else the one of the class.
+  bool knows(std::string_view name) const;  // whether the table has the field
+  // The field's name in the file, or in the class if the file does not have it.
   std::string_view name_of(std::string_view name) const;
 
   int64_t size(std::string_view name);
@@ -67,12 +66,12 @@ class ConfigReader {
   std::optional<double> number_or_null(std::string_view name);
 
   void problem(std::string text) { problems_.push_back(std::move(text)); }
-  // Takes over the problems of the object that is the value of `name`.
+  // Adds the problems of the object that is the value of `name`.
   void add_problems_of(const ConfigReader& inner, std::string_view name);
   // BadInput with all problems, if there are any.
   void finish(const std::string& where) const;
 
-  // The fields that nobody has asked for although they are to be read.
+  // The fields of Use::Read that have not been read.
   std::vector<std::string_view> unread() const;
 
  private:
@@ -81,7 +80,7 @@ class ConfigReader {
 
   const nlohmann::json& config_;
   const ConfigFields& fields_;
-  mutable std::vector<bool> asked_;  // of each field
+  mutable std::vector<bool> asked_;  // whether each field was read
   std::vector<std::string> problems_;
 };
 

@@ -126,7 +126,7 @@ void read_experts(ConfigReader& from, ModelConfig& model) {
   else if (dense > 0)
     model.moe_layer_freq = fmt::format("[0]*{}+[1]*{}", dense, model.num_layers - dense);
   read_groups(from, model);
-  // Of one choice the weight is not divided by the sum here.
+  // With one choice, Trifold does not divide the weight by the sum.
   if (from.flag("norm_topk_prob") != (model.moe_router_topk > 1))
     from.problem(fmt::format("'norm_topk_prob' is {} with {} experts per token; only {} is supported",
                              printable_json(from.value("norm_topk_prob")), model.moe_router_topk,
@@ -198,7 +198,7 @@ std::vector<std::string> deepseek_misses(const ModelConfig& model) {
   return missing;
 }
 
-// The layer of a tensor's name, if it is in one; too large a number is that of no layer.
+// The layer that a tensor's name is in, if any; an index that is too large is not a layer.
 std::optional<int64_t> layer_of(std::string_view theirs) {
   for (const std::string_view prefix : {"model.", "layers."})
     if (theirs.starts_with(prefix)) theirs.remove_prefix(prefix.size());

@@ -19,7 +19,7 @@ double layers_by_choices(const ModelConfig& model) {
   return static_cast<double>(count_expert_layers(model)) / static_cast<double>(model.moe_router_topk);
 }
 
-// The fields that are the same in all of them, but for their defaults.
+// The fields that all families have, with different defaults.
 ConfigFields shared_fields(double theta) {
   return joined({{field({"attention_dropout"}, 0.0), fixed("hidden_act", "silu", {"swish"}),
                   field({"initializer_range"}, 0.02), unused({"use_cache"}, true),
@@ -37,7 +37,7 @@ ConfigFields mixtral_fields() {
         field({"max_position_embeddings"}, 131072), field({"rms_norm_eps"}, 1e-5),
         unused({"bos_token_id"}, 1), unused({"eos_token_id"}, 2), field({"sliding_window"}, nullptr),
         field({"num_experts_per_tok"}, 2), field({"num_experts", "num_local_experts"}, 8),
-        fixed("router_jitter_noise", 0.0),  // of what experts read too
+        fixed("router_jitter_noise", 0.0),  // would also apply to the input of the experts
         field({"layer_types"}, nullptr).beyond_class(), fixed("attention_bias", false).beyond_class(),
         unused({"use_sliding_window"}).beyond_class(), unused({"max_window_layers"}).beyond_class()},
        shared_fields(1e6)});
@@ -88,7 +88,7 @@ ModelConfig read_experts(ConfigReader& from) {
   return model;
 }
 
-// After the layers with experts are known.
+// Called after the layers with experts are known.
 void read_balance_loss(ConfigReader& from, ModelConfig& model) {
   const double coefficient = from.number("router_aux_loss_coef");
   if (from.flag("output_router_logits") && model.num_layers > 0 && layers_by_choices(model) > 0)
@@ -275,7 +275,7 @@ std::vector<std::string> qwen2_misses(const ModelConfig& model) {
   return missing;
 }
 
-// Llama's names and those of experts.
+// Llama's names and the names of experts.
 TensorNames names_of(std::vector<TensorNames::Entry> experts) {
   TensorNames names = llama_family().names;
   for (TensorNames::Entry& entry : experts) names.in_block.push_back(std::move(entry));

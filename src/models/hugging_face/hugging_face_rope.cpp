@@ -23,7 +23,7 @@ bool is_given(const json& value) {
   return !value.is_null() && !value.empty() && value != false && value != 0;
 }
 
-// A number, or a problem: null is none.
+// The value as a number; anything else, also null, is a problem.
 double needed(ConfigReader& rope, const char* name, double low, double high) {
   if (!rope.has(name)) {
     rope.problem(fmt::format("'{}' is missing", name));
@@ -35,7 +35,7 @@ double needed(ConfigReader& rope, const char* name, double low, double high) {
   return value;
 }
 
-// The positions of the first training: a field beside the object counts more than the one in it.
+// The positions of the original training: a field of the file takes precedence over a field of the object.
 int64_t original_positions(ConfigReader& from, ConfigReader& rope, const ModelConfig& model) {
   const char* name = "original_max_position_embeddings";
   const bool outside = from.has(name);
@@ -50,8 +50,8 @@ int64_t original_positions(ConfigReader& from, ConfigReader& rope, const ModelCo
   return 1;
 }
 
-// Queries and keys grow by 'attention_factor', or by the ratio of m('mscale') and m('mscale_all_dim') if neither is 0,
-// or by m(1). Latent attention also multiplies scores by m('mscale_all_dim')^2 whenever that is given.
+// Queries and keys are multiplied by 'attention_factor', or by the ratio of m('mscale') and m('mscale_all_dim') if
+// neither is 0, or by m(1). Latent attention also multiplies scores by m('mscale_all_dim')^2 whenever that is given.
 void read_growth(ConfigReader& rope, bool latent, ModelConfig& model) {
   const double mscale = rope.number_or_null("mscale").value_or(0);
   const double all = rope.number_or_null("mscale_all_dim").value_or(0);
@@ -165,7 +165,8 @@ const ConfigFields& rope_parameters_fields() {
   return kFields;
 }
 
-// 'rope_scaling' replaces 'rope_parameters'. The base is the one in the object, or the field beside it, or the family's.
+// 'rope_scaling' replaces 'rope_parameters'. The base is the object's, or else the file's, or else the family's
+// default.
 void read_rope(ConfigReader& from, ModelConfig& model) {
   const bool older = is_given(from.value("rope_scaling"));
   const char* key = older ? "rope_scaling" : "rope_parameters";

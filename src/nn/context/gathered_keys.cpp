@@ -77,7 +77,8 @@ void GatheredKeys::store(Run& run, Tensor dpacked, const Memory& gradients, Grou
   run.scratch.release(mark);
 }
 
-void GatheredKeys::for_each_group(Run& run, Tensor packed, Attention how, FunctionRef<GroupWork> work) const {
+void GatheredKeys::for_each_group(Run& run, Tensor packed, Attention attention,
+                                  FunctionRef<GroupWork> work) const {
   const Memory all = take(run, run.dtype);
   const int64_t groups = (kv_heads_ + each_ - 1) / each_;
   Event gathered = start_gather(run, part_of(all, group(0)), packed, group(0));
@@ -90,32 +91,32 @@ void GatheredKeys::for_each_group(Run& run, Tensor packed, Attention how, Functi
       const Group next = group(index + 1);
       gathered = start_gather(run, part_of(all, next), packed, next);
     }
-    how.first_given = here.first;
-    how.given_heads = here.count;
-    how.key_values = keys.in_order;
-    work(here, how);
+    attention.first_given = here.first;
+    attention.given_heads = here.count;
+    attention.key_values = keys.in_order;
+    work(here, attention);
   }
 }
 
-void GatheredKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention how) const {
+void GatheredKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention attention) const {
   const Arena::Mark mark = run.scratch.mark();
-  for_each_group(run, packed, how, [&](Group /*here*/, const Attention& given) {
+  for_each_group(run, packed, attention, [&](Group /*here*/, const Attention& given) {
     run.ops.attention(run.stream, out, lse, packed, given);
   });
   run.scratch.release(mark);
 }
 
 void GatheredKeys::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Tensor out, Tensor lse,
-                            Attention how) const {
+                            Attention attention) const {
   const Arena::Mark mark = run.scratch.mark();
   const Memory sums = take(run, accumulate_type(run.dtype));
   Group previous{0, 0};
-  Event summed;  // the gradients of `previous`
+  Event summed;  // completes with the gradients of `previous`
   const auto store_previous = [&] {
     run.stream.wait(summed);
     store(run, dpacked, part_of(sums, previous), previous);
   };
-  for_each_group(run, packed, how, [&](Group here, Attention given) {
+  for_each_group(run, packed, attention, [&](Group here, Attention given) {
     const Memory gradients = part_of(sums, here);
     given.dkey_values = gradients.in_order;
     run.ops.attention_backward(run.stream, dpacked, dout, packed, out, lse, given);

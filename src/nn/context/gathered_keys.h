@@ -29,12 +29,12 @@ class GatheredKeys {
     return (kv_heads + each - 1) / each;
   }
 
-  // Assigns `out`, and `lse`, the log of the sums of exponentials. `how` describes attention for this rank's queries;
-  // its keys are filled in here.
-  void forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention how) const;
+  // Assigns `out`, and `lse`, the log of the sums of exponentials. `attention` describes this rank's queries; its
+  // fields for keys are set here.
+  void forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention attention) const;
   // Assigns dpacked, the gradients of `packed`. `out` and `lse` are the results of forward.
   void backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Tensor out, Tensor lse,
-                Attention how) const;
+                Attention attention) const;
 
  private:
   // Key heads [first, first + count), with their values.
@@ -46,18 +46,18 @@ class GatheredKeys {
     Tensor in_order, by_rank;
   };
 
-  // Computes attention of one group; the keys in `how` are those of the group.
-  using GroupWork = void(Group group, const Attention& how);
+  // Computes attention of one group, whose keys are set in `attention`.
+  using GroupWork = void(Group group, const Attention& attention);
 
   static int64_t heads_of_group(int64_t kv_heads, int threads);
   Group group(int64_t index) const;
-  // take: memory for the largest group, in run.scratch; part_of: the part of it that a given group uses.
+  // `take` returns memory for the largest group, in run.scratch; `part_of` returns the part of it that a group uses.
   Memory take(Run& run, DType dtype) const;
   Memory part_of(const Memory& whole, Group group) const;
   Tensor own_rows(Tensor by_rank) const;
   // Gathers the groups one after the other into run.scratch and calls `work` for each; meanwhile the next one is in
   // flight.
-  void for_each_group(Run& run, Tensor packed, Attention how, FunctionRef<GroupWork> work) const;
+  void for_each_group(Run& run, Tensor packed, Attention attention, FunctionRef<GroupWork> work) const;
   // Starts the all-gather of a group into keys.by_rank on run.side; the event follows it.
   Event start_gather(Run& run, const Memory& keys, Tensor packed, Group group) const;
   // Starts the reduce-scatter of a group's gradients.in_order into own_rows(gradients.by_rank) on run.side; the event

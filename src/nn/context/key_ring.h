@@ -21,14 +21,15 @@ class KeyRing {
   KeyRing(const Mesh& mesh, int64_t first, int64_t columns)
       : parts_(mesh.size(Axis::Cp)), part_(mesh.coord(Axis::Cp)), first_(first), columns_(columns) {}
 
-  // Assigns out [R, first], and lse, the log of the sums of exponentials, in accumulate_type. `how` describes attention
-  // for this rank's queries; its keys are filled in here.
-  void forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention how) const;
+  // Assigns out [R, first], and lse, the log of the sums of exponentials, in accumulate_type. `attention` describes
+  // this rank's queries; its fields for keys are set here.
+  void forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention attention) const;
   // Assigns dpacked, the gradients of `packed`. `out` and `lse` are the results of forward.
   void backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Tensor out, Tensor lse,
-                Attention how) const;
+                Attention attention) const;
 
  private:
+  // The positions of the keys that this rank has in a step.
   SequenceRows keys_at(const Run& run, int step) const;
   Tensor take_keys(Run& run, DType dtype, Tensor packed) const;
   // Enqueues on run.side: sends `sent` to the next rank and receives `received` from the previous one, and likewise for
