@@ -1,9 +1,8 @@
 // Call: one rank's call on a communicator, in a form that all ranks can compare before any data move.
 //
-// Every back end first sends its Call to the other ranks of the communicator. Unless all of them agree, every
-// rank throws the text made by `disagreement`, which is the same on every rank. Arguments that are wrong on
-// only one rank are sent the same way, as `problem`, so that the other ranks do not wait for one that has
-// already given up.
+// A back end first sends each rank's Call to all ranks of the communicator. Unless all calls agree, every rank throws
+// the text of `disagreement`, which is equal on all ranks. Arguments that are wrong on only one rank are sent too, as
+// `problem`, so that the other ranks do not wait for a rank that has already failed.
 #pragma once
 
 #include <chrono>
@@ -36,11 +35,11 @@ struct Call {
   Reduce reduction = Reduce::Sum;
   CallProblem problem = CallProblem::None;
   int32_t root = 0;
-  int64_t count = 0;    // elements: of inout, of the small tensor, or of one row (all_to_all)
-  uint64_t number = 0;  // how many collective calls this rank had made on this communicator before
+  int64_t count = 0;    // elements of inout, of the smaller tensor, or of one row (all_to_all)
+  uint64_t number = 0;  // earlier collective calls of this rank on this communicator
 };
 
-// The calls with these arguments, problems filled in. `size` is the size of the communicator.
+// The Call for these arguments, with `problem` set. `size` is the size of the communicator.
 Call all_reduce_call(const Tensor& inout, Reduce reduction);
 Call reduce_scatter_call(const Tensor& out, const Tensor& in, Reduce reduction, int size);
 Call all_gather_call(const Tensor& out, const Tensor& in, int size);
@@ -63,7 +62,7 @@ std::string name_group(std::span<const int> world_ranks, int world_size);
 bool agree(const Call& a, const Call& b);
 
 // Empty if the calls (one per rank, in rank order) agree and have no problem, otherwise the text of the
-// Error. All messages use world ranks; `world_ranks` are those of the group.
+// Error. Messages name world ranks; `world_ranks` has the world rank of each rank of the group.
 std::optional<std::string> disagreement(std::span<const Call> calls, const std::string& group,
                                         std::span<const int> world_ranks);
 
@@ -72,7 +71,7 @@ std::optional<std::string> disagreement(std::span<const Call> calls, const std::
 std::string row_disagreement(const std::string& group, int sender, int64_t sent, int receiver,
                              int64_t expected);
 
-// The text of the Error for a send that meets a receive of another dtype or count.
+// The text of the Error for a send whose receive has another dtype or count.
 std::string transfer_disagreement(const std::string& group, int sender, const Tensor& sent, int receiver,
                                   const Tensor& expected);
 

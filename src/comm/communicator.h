@@ -7,9 +7,9 @@
 //   * All ranks of the communicator call the same operations in the same order with matching counts and
 //     dtypes. A mismatch is an Error on every rank that says which rank called what (operation, count, dtype,
 //     sequence number).
-//   * Every wait has the time-out given when the world was made; when it expires, an Error names the missing
+//   * Every wait has the time-out of the world; when it expires, an Error names the missing
 //     ranks and the world is aborted. `abort` wakes every waiting rank of the whole world with an Error.
-//   * If the back end promises it (`sums_in_rank_order`), sums are in rank order, so they repeat bit for bit.
+//   * If sums_in_rank_order() is true, sums are in rank order, so they are reproducible bit for bit.
 //   * A sum of 16-bit floats is computed in f32 and rounded to 16 bits after each addition, p - 1 times over
 //     p ranks: for activations and their gradients. Values that must be exact are summed in f32.
 //   * Over NCCL, the first collective of a communicator, and the first message from one rank to another over
@@ -41,10 +41,10 @@ struct Transfer {
   Tensor tensor;
 };
 
-// Bytes that a rank has sent, and how many of them went to another node.
+// Bytes that a rank has sent.
 struct Traffic {
-  int64_t sent = 0;
-  int64_t left_node = 0;
+  int64_t sent = 0;       // to other ranks
+  int64_t left_node = 0;  // to ranks on other nodes
 };
 
 class Communicator {
@@ -67,8 +67,8 @@ class Communicator {
   virtual void all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                           std::span<const int64_t> in_rows, Stream& stream) = 0;
   virtual void broadcast(Tensor inout, int root, Stream& stream) = 0;
-  // A batch of sends and receives among ranks that have met (see above). They may complete in any order, but
-  // between one pair of ranks sends match receives in the order listed. Only the named peers take part.
+  // A batch of sends and receives among connected ranks (see above). They may complete in any order, but
+  // between one pair of ranks sends match receives in the order listed. Only the named peers call it.
   // Rendezvous semantics: a send may wait for its receive.
   virtual void exchange(std::span<const Transfer> transfers, Stream& stream) = 0;
 
@@ -90,19 +90,19 @@ class Communicator {
   int64_t bytes_sent() const { return traffic().sent; }
   Traffic world_traffic() const { return world_->counters.read(); }
 
-  // Sets the node of each rank of this world, for the counts; by default all are on one. To be called on the
+  // Sets the node of each rank of the world, for the counts; by default all ranks are on one node. Call it on the
   // world's communicator before it is split.
   void set_nodes(std::vector<int> node_of_rank);
-  // By world rank; empty if all are on one node.
+  // The node of each world rank; empty if all are on one node.
   std::span<const int> world_nodes() const { return world_->nodes; }
 
  protected:
-  // To be called by `split` on its result; `world_ranks` are its ranks, numbered as in the world.
+  // `split` must call this on its result; `world_ranks` are the world ranks of its ranks.
   void join(const Communicator& parent, std::span<const int> world_ranks);
   // `rounds` passes of a ring over a tensor of `bytes`.
   void count_ring(int64_t rounds, size_t bytes, const Stream& stream);
   void count_transfers(std::span<const Transfer> transfers, const Stream& stream);
-  // Rows of `in` for each rank; those for this rank itself are not sent.
+  // Counts in_rows[r] rows of `in` for each rank r; this rank's own rows are not sent.
   void count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream);
 
  private:
@@ -123,7 +123,7 @@ class Communicator {
   void count_sent(int64_t bytes, bool leaves, const Stream& stream);
 
   std::shared_ptr<World> world_ = std::make_shared<World>();
-  std::vector<int> nodes_;  // of the ranks here; empty if all are on one node
+  std::vector<int> nodes_;  // node of each rank of this communicator; empty if all are on one node
   Counters mine_;
 };
 

@@ -1,9 +1,8 @@
-// CUDA, loaded on demand: the program itself names no symbol of CUDA, so it starts on machines that have
-// none.
+// CUDA, loaded on demand: the program does not link CUDA, so it starts on machines without it.
 //
 // Everything that calls CUDA is in the module trifold_cuda.so (src/core/cuda, src/ops/cuda, src/comm/cuda),
-// which is searched for in module_folders() (core/module.h) and stays loaded until the process ends. It opens
-// the libraries that it computes with (cuBLASLt, cuDNN, NCCL) itself, on first use.
+// which is searched for in module_folders() (core/module.h) and stays loaded until the process ends. The module opens
+// cuBLASLt, cuDNN and NCCL on first use.
 #pragma once
 
 #include <chrono>
@@ -20,11 +19,11 @@ namespace trifold {
 // module, the driver or a device is missing.
 int cuda_device_count();
 
-// Bytes of memory of CUDA device `index`, used or not. The device is not opened, so the call takes none of
-// it. Throws as cuda_device_count does.
+// Total bytes of memory of CUDA device `index`. The device is not opened, so the call uses no device memory. Throws as
+// cuda_device_count does.
 size_t cuda_device_memory(int index);
 
-// Selects one of a device's tables, which differ in some operations.
+// Selects a variant of a device's table.
 struct CudaTable {
   bool fp8 = false;           // products of linear layers in 8 bits (ops/cuda/fp8.h)
   bool deterministic = true;  // attention's backward has the same bits each time (ops/cuda/attention.h)
@@ -33,9 +32,9 @@ struct CudaTable {
   auto operator<=>(const CudaTable&) const = default;
 };
 
-// A table of CUDA device `index`, with the device (`ops.device`), which all of its tables share. There is one
-// of each kind, and it lives until the process ends. Throws as cuda_device_count does, and BadInput if the
-// device has no products in 8 bits.
+// The table of this variant for CUDA device `index`. There is one table of each variant, and all of a device's tables
+// share the device (`ops.device`); they live until the process ends. Throws as cuda_device_count does, and BadInput if
+// the device has no products in 8 bits.
 const OpTable& cuda_ops(int index, const CudaTable& which = {});
 
 // The choice of algorithms for the products of CUDA device `index`. Throws as cuda_device_count does.

@@ -1,8 +1,8 @@
-// MPI, loaded on demand: the program itself does not link MPI, so it starts on machines that have none.
+// MPI, loaded on demand: the program does not link MPI, so it starts on machines without it.
 //
 // Everything that calls MPI is in the module trifold_mpi.so (src/comm/mpi), which is searched for in
 // module_folders() (core/module.h) and stays loaded until the process ends. The module has its own copy of
-// the core room; Errors thrown inside it are caught here as usual, because both types have the same name.
+// the core room; the program can catch Errors thrown in the module, because both types have the same name.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@
 
 namespace trifold {
 
-// Prints why the process ends when no error can be thrown any more; "" if another rank prints it. Called from
-// any thread. The caller then ends the process.
+// Prints why the process ends, when an error can no longer be thrown; `why` is "" if another rank prints it. Called
+// from any thread. The caller then ends the process.
 using LastWords = void (*)(const char* why);
 
 // The number of ranks that an MPI launcher (mpirun, mpiexec, srun) started, according to the environment;
@@ -29,18 +29,18 @@ std::optional<int> mpi_launch_rank();
 // The number of ranks that the launcher started on this host, if it gives it.
 std::optional<int> mpi_launch_size_on_host();
 
-// The number of `ranks` ranks, not started yet, that will share the memory of this host: all if they are threads, 1
-// under a launcher that does not report it.
+// How many of `ranks` ranks will share the memory of this host once they are started: all if they are threads, 1 under
+// a launcher that does not report the number.
 int ranks_to_share_host(int ranks);
 
 // The world communicator of the MPI launcher for this process. Collective over all processes of the launcher;
-// every communicator split from it must be destroyed before it. To be called once in a program (tests create
+// every communicator split from it must be destroyed before it. Call it once in a program (tests create
 // worlds one after another). Throws an Error that says what to do if the module cannot be loaded or is of
 // another build, or if the launcher belongs to another MPI library.
 //
 // With `last_words`, a time-out calls it and ends the whole job (MPI_Abort) instead of throwing an Error,
-// because missing ranks could not be joined. So does a process that cannot end by itself within some seconds
-// after the world was aborted, and one whose peers do not start MPI within the time-out.
+// because missing ranks could not be joined. The same happens if a process does not end within some seconds
+// after the world was aborted, and if its peers do not start MPI within the time-out.
 std::unique_ptr<Communicator> connect_mpi(std::chrono::milliseconds timeout = kDefaultCommTimeout,
                                           LastWords last_words = nullptr);
 
@@ -58,7 +58,7 @@ using MpiModuleVersion = int64_t();
 struct MpiModuleHost {  // passed by the program
   int64_t timeout_ms;
   const OpTable* ops;
-  HostThread* thread;  // of the caller, which runs the rank
+  HostThread* thread;  // the thread that runs the rank: the caller
   LastWords last_words;
 };
 using MpiModuleConnect = Communicator*(const MpiModuleHost* host);

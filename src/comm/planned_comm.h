@@ -1,6 +1,6 @@
-// PlannedCommunicator: a communicator of ranks that do not exist. It allows a model to be built for one rank
-// of a mesh of thousands and to be walked dry; any real communication is an Error. On a Dry stream with a log
-// (core/work_log.h) it writes down what would be sent.
+// PlannedCommunicator: a communicator of ranks that are not started. With it a model can be built for one rank
+// of a mesh of thousands and walked dry; any real communication is an Error. On a Dry stream with a log
+// (core/work_log.h) it logs the messages.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// Operations send nothing on a Dry stream and throw on any other. `split` and `barrier` always throw; `split`
-// could not know the colors of the other ranks. `group` is the Work::group of what is written down.
+// Operations send nothing on a Dry stream and throw on any other. `split`, which cannot know the colors of the other
+// ranks, and `barrier` always throw. `group` is Work::group of the logged work.
 std::unique_ptr<Communicator> planned_communicator(int rank, int size, unsigned group = 0);
 
 }  // namespace trifold

@@ -10,13 +10,14 @@
 namespace trifold {
 
 struct RankReport {
-  int rank = 0;         // of the world
+  int rank = 0;         // world rank
   std::string where;    // "host a, pid 12"
-  bool answers = true;  // false: it did not reply, because it is stopped, dead or cut off
-  // Whether the rank waits for others. A rank that does not is one that others wait for; so is one that is stopped in a wait.
+  bool answers = true;  // false: the rank did not reply, because it is stopped, dead or cut off
+  // Whether the rank waits for others. If not, or if its thread is stopped in a wait, it is a straggler that others
+  // wait for.
   bool waits = false;
-  std::string doing;  // what it waits for, each with its duration; or its last call
-  // Its thread, or its background saver, is waiting for the disk.
+  std::string doing;  // its waits, each with its duration; or its last call
+  // Whether its thread, or its background saver, waits for the disk.
   bool on_disk = false;
   bool saver_on_disk = false;
 };
@@ -27,9 +28,9 @@ constexpr int kDiskTimeouts = 6;
 // Adds the file that `thread` is waiting for the disk to write.
 void add_disk(RankReport& report, const HostThread& thread);
 
-// Whether a wait that timed out is due to the disk: all ranks answer, at least one rank does not wait for
-// another, and all such ranks wait for the disk. A wait of the background saver (`of_saver`) ignores the
-// other threads: the saver of some rank must be waiting for the disk.
+// Whether a wait that timed out is due to the disk: all ranks answer, and the stragglers, of which there is at least
+// one, wait for the disk. For a wait of the background saver (`of_saver`) only savers matter: the saver of some rank
+// must be waiting for the disk.
 bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
 
 // Texts for `doing`: the duration of a wait, for how long the thread of a wait has not run, or the time since a call.
@@ -37,7 +38,7 @@ std::string waiting_text(const std::string& what, double seconds);
 std::string stopped_text(const std::string& what, double seconds);
 std::string idle_text(const std::string& last_call, double seconds);
 
-// One line for each rank; ranks that do not wait for others come first.
+// One line for each rank, stragglers first.
 std::string rank_table(std::vector<RankReport> reports);
 
 // The message of rank `teller`, whose wait in `what` timed out: the missing ranks, then the table.
@@ -45,7 +46,7 @@ std::string rank_table(std::vector<RankReport> reports);
 std::string time_out_text(const std::vector<RankReport>& reports, int teller,
                           std::chrono::milliseconds timeout, const std::string& what, bool for_disk = false);
 
-// "host a, pid 12" of this process.
+// "host a, pid 12", for this process.
 std::string this_process();
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// SharedError: an error that several ranks detected together. Each of them throws it with the same text at
-// the same point of its run, so no other rank waits for one that throws; one of them reports it to the user.
+// SharedError: an error that several ranks detect together. Each of them throws it with the same text at
+// the same point of its run, so no rank is left waiting; one of them reports it to the user.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace trifold {
 
 class SharedError : public Error {
  public:
-  // `ranks` of them throw it; `reports` is true on the one that reports it.
+  // `ranks`: how many ranks throw it. `reports`: whether this rank reports it.
   SharedError(std::string message, ErrorKind kind, int ranks, bool reports)
       : Error(std::move(message), kind), ranks_(ranks), reports_(reports) {}
 
@@ -22,7 +22,7 @@ class SharedError : public Error {
   bool reports_;
 };
 
-// Whether all ranks of a world of `ranks` throw this error: then no rank needs to be aborted.
+// Whether all ranks of a world of `ranks` ranks throw this error; then no rank needs to be aborted.
 inline bool is_shared_by(const Error& error, int ranks) {
   if (error.kind() == ErrorKind::Agreed) return true;
   const auto* shared = dynamic_cast<const SharedError*>(&error);

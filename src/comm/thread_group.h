@@ -1,5 +1,8 @@
-// ThreadGroup: where the ranks of one thread communicator meet; ThreadGroups: all groups of a world. Internal
-// to thread_comm.cpp.
+// ThreadGroup is the state shared by the ranks of one thread communicator; ThreadGroups is the state of a world, with
+// all its groups. Internal to thread_comm.cpp.
+//
+// A *meeting* is a barrier of a group. A collective has two: after the first, all offers are published; after the
+// second, no rank accesses another's tensors any more.
 #pragma once
 
 #include <atomic>
@@ -22,8 +25,8 @@ namespace trifold {
 
 class ThreadGroup;
 
-// The state that a world shares. It owns the groups, which live as long as it does: split only at the start
-// of a run.
+// The state of a world. It owns the groups, which live as long as it does, so communicators should be split only at the
+// start of a run.
 class ThreadGroups {
  public:
   ThreadGroups(int size, std::chrono::milliseconds limit, const OpTable& arithmetic);
@@ -31,8 +34,8 @@ class ThreadGroups {
   ThreadGroup& add(std::vector<int> world_ranks);
   void abort(std::string_view why) noexcept;  // the first `why` is kept
   bool aborted() const { return aborted_.load(); }
-  // Aborts because a rank waited too long, in `what`: every rank gets the report of all ranks. If they wait
-  // for the disk, the clock is extended instead, and the result is false. Called by the waiting thread.
+  // Aborts because a wait, described by `what`, timed out: every rank gets the report of all ranks. If they wait
+  // for the disk, extends the clock instead and returns false. Called by the waiting thread.
   bool give_up(int world_rank, const std::string& what, WaitClock& clock) noexcept;
   bool timed_out() const { return timed_out_.load(); }
   const std::string& why() const { return why_; }  // valid once aborted
@@ -47,7 +50,7 @@ class ThreadGroups {
   const bool oversubscribed;  // more ranks than cores: a waiting rank sleeps at once
 
  private:
-  struct Home {  // where a rank runs
+  struct Home {  // the thread that runs a rank
     std::string where;
     std::shared_ptr<HostThread> host;  // null: unknown
   };
@@ -62,8 +65,7 @@ class ThreadGroups {
   std::vector<Home> homes_;
 };
 
-// A transfer as a stream's task stores it until it runs: without the shape. A batch of a plan seldom has more
-// than two.
+// A Transfer without its shape, as stored in a stream's task. Batches of a plan seldom have more than two.
 struct ThreadTransfer {
   Transfer::Direction direction = Transfer::Direction::Send;
   DType dtype = DType::U8;
@@ -80,7 +82,7 @@ struct ThreadPost {
   enum class State { Posted, Taken, Done };
   Tensor tensor;
   State state = State::Posted;
-  std::string refusal;  // why the receiver did not take it
+  std::string refusal;  // why the receiver rejected it
 };
 
 // The data that a rank publishes to the others during a collective.
@@ -104,7 +106,7 @@ class ThreadGroup {
   int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
   const std::string& name() const { return name_; }
   ThreadGroups& world() const { return world_; }
-  // May only be used inside the `inspect` and `work` of `collective`.
+  // Call it only inside the `inspect` and `work` of `collective`.
   ThreadOffer& offer(int rank) { return slot(rank).offer; }
 
   // Runs `work` on every rank once all ranks have made the same call, and returns once all have run it. In
@@ -119,8 +121,8 @@ class ThreadGroup {
 
   // What this rank does in this group; texts for RankReport::doing, empty if they do not apply.
   struct Standing {
-    std::string waits;  // it waits for others
-    std::string hangs;  // it is in a wait, but its thread does not run
+    std::string waits;  // the rank waits for others
+    std::string hangs;  // the rank is in a wait, but its thread does not run
   };
   Standing standing(int rank) const;
   // The last call that this rank completed.
@@ -133,12 +135,12 @@ class ThreadGroup {
 
  private:
   struct alignas(128) Slot {
-    std::atomic<uint64_t> arrived{0};                    // the number of meetings this rank has reached
-    std::atomic<bool> working{false};                    // it may be touching other ranks' tensors
+    std::atomic<uint64_t> arrived{0};                    // meetings that this rank has reached
+    std::atomic<bool> working{false};                    // it may be accessing other ranks' tensors
     ThreadOffer offer;                                   // read by others between two meetings only
-    uint64_t calls = 0;                                  // the number of calls of the rank
-    const FunctionRef<std::string()>* asleep = nullptr;  // says what it sleeps for; guarded by mutex_
-    const WaitClock* clock = nullptr;                    // for how long; guarded by mutex_
+    uint64_t calls = 0;                                  // calls of this rank
+    const FunctionRef<std::string()>* asleep = nullptr;  // describes its wait; guarded by mutex_
+    const WaitClock* clock = nullptr;                    // duration of its wait; guarded by mutex_
     std::atomic<int64_t> ended{0};                       // when its last call ended, by Clock; 0: none yet
     std::atomic<uint64_t> last{0};                       // its last call: 256 * number + kind
   };
@@ -150,14 +152,13 @@ class ThreadGroup {
   // Enters the next meeting and waits for the others; throws if the world is aborted or the wait times out.
   void meet(int rank, const Call& call);
   // Returns whether `ready` became true; otherwise the world is aborted, by another rank or because of the
-  // time-out. `what` says what is waited for; it and, once the rank sleeps, `ready` are called with mutex_
-  // held.
+  // time-out. `what` describes the wait. `what` and, once the rank sleeps, `ready` are called with mutex_ held.
   bool await(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
   bool sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what);
   void note_end(int rank, uint64_t number, uint64_t kind);
   bool spin(FunctionRef<bool()> ready) const;
   void wake();
-  // Waits until no rank touches another's tensors in a collective, then throws the Error of the abort.
+  // Waits until no rank accesses another's tensors in a collective, then throws the Error of the abort.
   [[noreturn]] void leave() const;
   bool all_arrived(uint64_t meeting) const;
 

@@ -94,7 +94,7 @@ class NcclCommunicator final : public Communicator {
   void put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream);
 
   std::shared_ptr<NcclWorld> world_;
-  std::unique_ptr<Communicator> owned_;  // of a split: the host communicator, owned
+  std::unique_ptr<Communicator> owned_;  // the host communicator, if this communicator was split from another
   Communicator& host_;
   SharedHandle handle_;
   std::vector<int> ranks_of_world_;  // by rank here

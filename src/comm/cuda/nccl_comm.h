@@ -4,14 +4,13 @@
 // carries NCCL's identifier, calls on streams of the host, barriers, and aborts. NCCL does not compare the
 // ranks' calls; mismatched calls end in a time-out.
 //
-// The first message between two ranks, and the first collective of a communicator, connect ranks and block
-// the host until they have. So exchanges may complete in any order only among ranks that have met
-// (comm/meet.h).
+// The first message between two ranks, and the first collective of a communicator, block the host until the ranks are
+// connected. So exchanges may complete in any order only among ranks that are already connected (comm/meet.h).
 //
-// Calls return once they are enqueued, and NCCL itself waits without limit. Therefore a thread watches
-// enqueued calls: a call that is not done within `timeout`, a failure reported by NCCL, or an abort by
-// another rank, received over the host's communicator, aborts the world. NCCL's kernels then end, streams
-// that wait for them wake, and the next call fails with the reason.
+// Calls return once they are enqueued, and NCCL waits without limit. A thread therefore watches enqueued calls and
+// aborts the world if a call is not done within `timeout`, if NCCL reports a failure, or if another rank aborts (over
+// the host's communicator). NCCL's kernels then end, streams that wait for them wake, and the next call fails with the
+// reason.
 #pragma once
 
 #include <chrono>

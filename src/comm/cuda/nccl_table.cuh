@@ -1,5 +1,4 @@
-// The functions of NCCL in use, as a table: the library is opened on first use, and tests can pass functions
-// of their own.
+// A table of the functions of NCCL in use: the library is opened on first use, and tests can substitute functions.
 #pragma once
 
 #include <nccl.h>

@@ -1,5 +1,5 @@
-// NcclWorld: the state that the NCCL communicators of one rank share: the watch over enqueued calls, and the
-// abort. Internal to nccl_comm.cpp and its test.
+// NcclWorld is the state that the NCCL communicators of one rank share: it watches enqueued calls, and aborts. Internal
+// to nccl_comm.cpp and its test.
 //
 // NCCL's communicators are non-blocking here, so a call may continue in the background after it has returned:
 // until every rank has joined a communicator, or until the first collective, or the first message between two
@@ -32,7 +32,7 @@ namespace trifold::cuda {
 // A communicator of NCCL. Its address is stable, because NCCL writes a split's result into it from its own
 // thread.
 struct NcclHandle {
-  std::mutex calling;         // held during any call of NCCL on it; a parent's before a child's
+  std::mutex calling;  // held during any call of NCCL on the communicator; lock a parent before its child
   ncclComm_t nccl = nullptr;  // null before it is made, and after an abort
   std::string group;          // its ranks, as messages name them (name_group in comm/call.h)
 };
@@ -40,7 +40,7 @@ using SharedHandle = std::shared_ptr<NcclHandle>;
 
 class NcclWorld {
  public:
-  // Collective over `host`, which must outlive it, as must `table`.
+  // Collective over `host`. `host` and `table` must outlive this object.
   NcclWorld(Communicator& host, const Nccl& table, std::unique_ptr<StreamMarks> marks,
             std::chrono::milliseconds timeout);
   // Communicators must have been destroyed, or must no longer be used.
@@ -94,7 +94,7 @@ class NcclWorld {
   cudaEvent_t take_event();
 
   Communicator& host_;
-  std::unique_ptr<Communicator> news_;  // another communicator of the host, for the watching thread alone
+  std::unique_ptr<Communicator> news_;  // another communicator of the host, used by the watching thread only
   const Nccl& nccl_;
   std::unique_ptr<StreamMarks> marks_;
   std::chrono::milliseconds timeout_;

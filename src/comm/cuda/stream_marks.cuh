@@ -1,4 +1,4 @@
-// StreamMarks: marks in a device's streams that show when all earlier work is done. An interface, so that
+// StreamMarks: events in a device's streams, which pass once all earlier work is done. An interface, so that
 // NcclWorld can be tested without a device.
 #pragma once
 
@@ -20,7 +20,7 @@ class StreamMarks {
   virtual void use() noexcept = 0;
   virtual cudaEvent_t make() = 0;
   virtual void record(cudaEvent_t mark, cudaStream_t stream) = 0;
-  // Also true if the device failed; the stream reports that to the thread that waits for it.
+  // Also true if the device failed; the stream reports the failure to the thread that waits for it.
   virtual bool passed(cudaEvent_t mark) noexcept = 0;
   virtual void destroy(cudaEvent_t mark) noexcept = 0;
 };

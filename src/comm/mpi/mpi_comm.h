@@ -2,7 +2,7 @@
 //
 // Every collective begins with each rank sending its Call to every other rank (size() - 1 messages of a few
 // bytes), which detects mismatches and missing ranks before data moves. A reduction then sends every part
-// directly to the rank that adds it, in rank order, and sends the sums back: as much data per rank as a ring,
+// directly to the rank that adds it, in rank order, and sends the sums to all ranks: the same data per rank as a ring,
 // and the same bits as thread ranks.
 #pragma once
 
@@ -68,7 +68,7 @@ class MpiCommunicator final : public Communicator {
   int rank_ = 0;
   std::shared_ptr<const std::string> group_;
   const std::string& name_ = *group_;
-  Call call_;  // the latest
+  Call call_;  // the latest call
   uint64_t calls_ = 0;
   std::unique_ptr<Workspace> workspace_;
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kLook{100};        // between two checks for news while no call waits
 constexpr std::chrono::seconds kAnswers{2};            // time-out for the answers of other ranks
 constexpr std::chrono::seconds kOthersTurn{4};         // how long another asking rank may take to report
-constexpr std::chrono::seconds kUnwinding{4};          // time for a process to end by itself
+constexpr std::chrono::seconds kUnwinding{4};          // time for a process to end without MPI_Abort
 constexpr std::chrono::milliseconds kTelling{1000};    // time for a message to be sent
 constexpr std::chrono::milliseconds kBetweenLooks{1};  // between two checks while waiting for answers
 
@@ -109,7 +109,7 @@ void MpiWorld::send_news(int world_rank, const News& news) {
   MPI_Request_free(&request);
 }
 
-// The message must be sent before this process ends, but a rank that is gone must not delay that.
+// The message must be sent before this process ends, but a rank that has ended must not delay it.
 void MpiWorld::tell_others(std::string_view why) {
   if (broken()) return;
   auto* news = new News;  // never freed: MPI may read it until the process ends

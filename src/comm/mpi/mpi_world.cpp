@@ -31,7 +31,7 @@ class Library {
     } else {
       MPI_Query_thread(&level_);
     }
-    // MPI attributes some errors of messages to these communicators, and would end the process by itself.
+    // MPI attributes some errors of messages to these communicators, and by default would end the process.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     check(level_ >= MPI_THREAD_SERIALIZED,

@@ -10,10 +10,10 @@
 // ten times a second on a separate thread, so that a rank that hangs in a computation still answers. An abort
 // is such a message. After an abort or a time-out the world is *broken*: receives are cancelled, but sends
 // may still be pending, so the memory of a failed call should stay allocated until the process ends.
-// MPI_Finalize gets only a few seconds, because it would wait without limit for ranks that are gone.
+// MPI_Finalize gets only a few seconds, because it would wait without limit for ranks that have ended.
 //
-// What arrives is checked before it is used: a message whose length is not the expected one, and news that no rank of
-// this program sends, are errors that name the sender.
+// Received messages are checked before they are used: a message of unexpected length, and news that no rank of this
+// program sends, are errors that name the sender.
 //
 // A rank whose wait times out asks all others what they are doing (mpi_news.cpp); a rank that does not answer
 // within two seconds is stopped, dead or cut off. The asking rank reports the answers to the user and ends
@@ -49,7 +49,7 @@ namespace trifold {
 // Throws unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* function);
 
-// Messages in flight; a finished one becomes MPI_REQUEST_NULL. Receives are kept apart so that they can be
+// Messages in flight; a finished one becomes MPI_REQUEST_NULL. Receives are in a list of their own because they can be
 // cancelled.
 struct MpiRequests {
   struct Expected {
@@ -57,7 +57,7 @@ struct MpiRequests {
     int bytes = 0;
   };
   std::vector<MPI_Request> receives;
-  std::vector<Expected> expected;  // by receive
+  std::vector<Expected> expected;  // one for each receive
   std::vector<MPI_Request> sends;
 };
 
@@ -77,7 +77,7 @@ class MpiWorld {
   const OpTable& ops() const { return ops_; }
   bool broken() const { return broken_.load(); }
 
-  // All functions down to `await` are to be called with this lock held; `done` and `what` run with it held.
+  // Hold this lock when calling the functions from here to `await`; `done` and `what` are called with it held.
   std::unique_lock<std::mutex> lock() { return std::unique_lock(calls_); }
   // Adds the messages for `bytes` at `data`, which are split because MPI counts in int, and so that progress
   // can be observed.
@@ -91,9 +91,8 @@ class MpiWorld {
   // Records a call of this rank, for the reports of time-outs.
   void note(const Call& call, const std::shared_ptr<const std::string>& group, bool exchanges);
 
-  // Polls `done`, first at once, then less and less often, until it is true. Throws if the world is aborted,
-  // or, after informing the other ranks, on a time-out; `what` is then part of the message. With last words,
-  // a time-out does not return.
+  // Polls `done`, at increasing intervals, until it is true. Throws if the world is aborted or, after informing the
+  // other ranks, on a time-out; `what` is then part of the message. With LastWords, a time-out does not return.
   void await(FunctionRef<bool()> done, FunctionRef<std::string()> what);
   // `await` for messages; if it fails, the receives have been cancelled.
   void wait(MpiRequests& requests, FunctionRef<std::string()> what);
@@ -133,26 +132,25 @@ class MpiWorld {
   int tag_of(int context, MpiTag tag) const;
   void set_broken(std::string_view why, ErrorKind kind = ErrorKind::Aborted);
 
-  // The functions below must be called with the lock held.
+  // Call the functions below with the lock held.
   bool done_or_broken(FunctionRef<bool()> done);
   void learn_places();
   void expect_news();
   void look_for_news();
-  // Why the news cannot be of this program; empty if they can.
+  // Why these news cannot come from a rank of this program; empty if they can.
   std::string problem_of(int code, const MPI_Status& status) const;
   void take(const News& news);
   void send_news(int world_rank, const News& news);
   void tell_others(std::string_view why);
   RankReport own_report() const;
-  // Texts of this rank's waits: those whose threads do not run, and the others. While this rank asks, its own
-  // wait is not looked at.
+  // Texts of this rank's waits: first the waits of threads that do not run, then the other waits. The wait of a rank
+  // that asks is not included.
   std::pair<std::string, std::string> own_waits() const;
   bool all_have_answered() const;
   // Whether another rank is already collecting reports.
   bool leaves_it_to_another() const;
   // Asks all ranks what they are doing and reports the answers. Returns if another rank does that, if `done`
-  // becomes true after all, or, with the clock extended, if the ranks wait for the disk. May release the lock
-  // meanwhile.
+  // becomes true, or, with the clock extended, if the ranks wait for the disk. May release the lock while it waits.
   void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
                WaitClock& clock);
   [[noreturn]] void end_job(const std::string& why);
@@ -169,7 +167,7 @@ class MpiWorld {
   int size_ = 0;
   int highest_tag_ = 0;
   bool shares_cores_ = false;         // this host has fewer cores than ranks
-  std::atomic<int> next_context_{1};  // 0 is the world's
+  std::atomic<int> next_context_{1};  // context 0 is the world
   std::atomic<bool> broken_{false};
 
   // Guarded by calls_.
@@ -177,7 +175,7 @@ class MpiWorld {
   ErrorKind why_kind_ = ErrorKind::Aborted;
   bool why_is_ours_ = false;  // no other rank reports it
   Clock::time_point broken_at_;
-  uint64_t finished_ = 0;  // messages
+  uint64_t finished_ = 0;  // number of finished messages
   std::list<Wait> waits_;
   std::vector<std::string> places_;  // host and process of each rank
   Call last_call_;
@@ -187,7 +185,7 @@ class MpiWorld {
   MPI_Request news_request_ = MPI_REQUEST_NULL;
   std::unique_ptr<News> news_in_;
   std::optional<Clock::time_point> asked_at_;  // when another rank last asked
-  int asked_by_ = 0;                           // the lowest rank that asked while this one was asking
+  int asked_by_ = 0;                           // the lowest rank that asked while this rank was asking
   bool asking_ = false;
   std::vector<std::optional<RankReport>> answers_;
 
