@@ -11,7 +11,7 @@ std::string bytes_text(size_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
-  // As it is shown: a number that rounds to 1024.00 of a unit is 1.00 of the next.
+  // A value that rounds to 1024.00 of a unit is shown as 1.00 of the next.
   const auto shown = [&] { return std::round(value * 100) / 100; };
   for (; shown() >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, kUnits[unit]);

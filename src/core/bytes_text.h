@@ -1,4 +1,4 @@
-// Numbers of bytes as people read them.
+// Byte counts as text, for messages and reports.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-// In the largest binary unit of which there is at least one, rounded: "512 B", "350.00 KiB", "1.21 GiB".
+// `bytes` in the largest binary unit that does not exceed it, rounded: "512 B", "350.00 KiB", "1.21 GiB".
 std::string bytes_text(size_t bytes);
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// Choices that a user makes by an option and that operations or layers take as they are. config/fields/choices.h gives
-// their values the names that they have on the command line.
+// Enums of options that are passed unchanged to operations or layers. config/fields/choices.h has the names of their
+// values on the command line.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@ namespace trifold {
 
 enum class Normalization : uint8_t { LayerNorm, RmsNorm };
 
-// Which choices an expert keeps if it takes only some of a sequence's: those with the largest gates (a gate that is no
-// number counts as infinite), the earlier one of equal gates; or those of the first tokens.
+// The choices that an expert with limited capacity keeps: the ones with the largest gates (NaN counts as infinity, and
+// of equal gates the earlier one comes first), or the ones of the first tokens.
 enum class KeptChoices : uint8_t { LargestGates, FirstTokens };
 
-// The tokens over which the loss that balances the load of experts counts choices: those of each sequence; of each
-// micro-batch, so that it depends on their size; or of the global batch before this one, in the place of Megatron-LM's
-// `global_aux_loss`. None: there is no such loss.
+// The tokens whose choices the balancing loss of experts counts: the tokens of each sequence; of each micro-batch, so
+// that the loss depends on the micro-batch size; or of the previous global batch, for Megatron-LM's `global_aux_loss`.
+// None: no balancing loss.
 enum class RouterBalance : uint8_t { SequenceAuxLoss, AuxLoss, GlobalAuxLoss, None };
 
-// How rows reach experts on other ranks: each is sent to its expert's rank; or all tokens are gathered by every rank, which
-// picks its rows, and moves less where fewer ranks share experts than a token has choices. Outputs always come back all
-// to all, so that a token's rows are added up in the same order.
+// How rows are dispatched to experts on other ranks. AllToAll: each row is sent to its expert's rank. AllGather: every
+// rank gathers all tokens and selects its rows, which sends less if fewer ranks share the experts than a token has
+// choices. Combine is always all-to-all, so that a token's rows are summed in the same order.
 enum class TokenDispatcher : uint8_t { AllToAll, AllGather };
 
-// The tensors that context-parallel ranks exchange for attention: keys and values, gathered before the product or sent
-// around a ring during it; or heads, so that each rank has some of them for all positions.
+// What context-parallel ranks exchange for attention. AllGather: keys and values, gathered before attention. Ring: keys
+// and values, sent around a ring during attention. AllToAll: heads, so that each rank has some heads for all positions.
 enum class ContextExchange : uint8_t { AllGather, AllToAll, Ring };
 
 }  // namespace trifold

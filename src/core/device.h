@@ -1,10 +1,9 @@
-// Device: a place other than the host's memory where tensors live and arithmetic runs, and DeviceQueue: an
-// in-order queue of work on it. The CUDA module (src/core/cuda) implements both; the host has neither, so a
-// null Device* means the host everywhere.
+// Device: an accelerator with its own memory, and DeviceQueue: an in-order queue of work on it. The CUDA module
+// (src/core/cuda) implements both. A null Device* means the host, which has neither.
 //
 // Only core, ops and comm call these. Other rooms make a Buffer, an Arena or a Stream with the device of
-// their OpTable (`ops.device`) and use it as on the host. One rule is added: *the host must not read device
-// memory*. It copies with the table's `copy`, one side of which may be a host tensor, and reads small results
+// their OpTable (`ops.device`) and use it as on the host, with one restriction: *the host must not read device
+// memory*. It copies tensors with the table's `copy`, one side of which may be a host tensor, and reads small results
 // from a Buffer::shared after `Stream::synchronize`.
 #pragma once
 
@@ -15,8 +14,8 @@
 
 namespace trifold {
 
-// Work captured from a queue (DeviceQueue::begin_capture). Owned by the caller, must not outlive its queue;
-// the memory that it reads and writes must be allocated whenever it is launched.
+// Work captured from a queue (DeviceQueue::begin_capture). Owned by the caller; must not outlive its queue. The memory
+// that the work reads and writes must still be allocated at each launch.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -35,17 +34,17 @@ class DeviceQueue {
   // Work enqueued here from now on starts after `ticket` of `other`, a queue of the same back end. Does not
   // block.
   virtual void wait(DeviceQueue& other, uint64_t ticket) = 0;
-  // Blocks the caller until the work before `ticket`, or all of it, is done. Throws errors of the device.
+  // Block the caller until the work before `ticket`, or all enqueued work, is done. Throw errors of the device.
   virtual void await(uint64_t ticket) = 0;
   virtual void synchronize() = 0;
 
   // Copies between any two of device, shared and ordinary memory. An ordinary source is read before this
-  // returns; an ordinary destination must stay allocated until the queue has passed the copy.
+  // returns; an ordinary destination must stay allocated until the queue has executed the copy.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
-  // Device memory for one piece of work enqueued here. An earlier workspace may be reused, or freed once the
-  // queue has passed its work. Calls with the same number of bytes return the same address.
+  // Scratch memory on the device for the work that is enqueued next. An earlier workspace may be reused, or freed once
+  // the queue has executed its work. Calls with the same number of bytes return the same address.
   virtual void* workspace(size_t bytes) = 0;
-  // Throws if the latest enqueued work was rejected; `what` names it.
+  // Throws if the latest launch was rejected; `what` names it in the message.
   virtual void check_launch(const char* what) = 0;
 
   // ---- graphs: many pieces of work, launched as one ----
@@ -60,8 +59,8 @@ class DeviceQueue {
   virtual void launch(DeviceGraph& graph) = 0;
 };
 
-// The purpose of a queue. Where a device can start work of several queues, that of `Communicating` ones goes first, because it
-// is short and other ranks wait for it. Other short work that the next step waits for is put there too.
+// The purpose, and so the priority, of a queue. A device starts work of Communicating queues first, because it is short
+// and other ranks wait for it. Other short work that the next step waits for uses Communicating queues too.
 enum class QueueUse { Computing, Communicating };
 
 struct DeviceMemory {
@@ -73,7 +72,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H200)": shown to people
+  virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H200)", for reports and messages
   virtual DeviceMemory memory() const = 0;
 
   // Zero-initialised memory of the device, aligned for every access. If memory is short, throws an Error that

@@ -52,9 +52,8 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-// The type of all that is summed or kept exactly if weights and activations are `dtype`: row statistics,
-// gradients of parameters, master weights, optimizer state. f32 for the 16-bit types, otherwise `dtype`
-// itself.
+// The dtype of sums and of exact values (row statistics, gradients of parameters, master weights, optimizer state) for
+// weights and activations in `dtype`: f32 for the 16-bit types, otherwise `dtype`.
 constexpr DType accumulate_type(DType dtype) {
   return dtype == DType::BF16 || dtype == DType::F16 ? DType::F32 : dtype;
 }
@@ -112,7 +111,7 @@ decltype(auto) dispatch_float(DType dtype, Body&& body) {
   }
 }
 
-// The same for values that are never stored in 16 bits (accumulate_type): only f64 and f32.
+// dispatch_float for values that are never stored in 16 bits (accumulate_type): only f64 and f32.
 template <class Body>
 decltype(auto) dispatch_wide_float(DType dtype, Body&& body) {
   switch (dtype) {

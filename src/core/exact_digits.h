@@ -21,8 +21,7 @@ constexpr int kExactLimbs = kExactDigits + 3;
 // than 2^33.
 constexpr int64_t kMostExactAdditions = int64_t{1} << 29;
 
-// The amounts that a number adds to limbs [first, first + count); count is 3, or 1 if the number is not
-// finite.
+// The amounts that a double adds to limbs [first, first + count); count is 3, or 1 if the double is not finite.
 struct ExactDigits {
   int first;
   int count;
@@ -38,7 +37,7 @@ HD inline ExactDigits exact_digits(uint64_t bits) {
   if (exponent == 0x7ff)
     return {fraction != 0 ? kExactNan : negative ? kExactNegative : kExactPositive, 1, {1, 0, 0}};
   const uint64_t mantissa = exponent == 0 ? fraction : fraction | uint64_t{1} << 52;
-  const int position = exponent == 0 ? 0 : exponent - 1;  // of the mantissa's lowest bit
+  const int position = exponent == 0 ? 0 : exponent - 1;  // place of the mantissa's lowest bit
   const int shift = position % kExactDigitBits;
   const uint64_t lower = (mantissa & kMask) << shift;
   const uint64_t upper = (mantissa >> kExactDigitBits) << shift;

@@ -1,5 +1,5 @@
 // ExactSum: a sum of doubles without rounding. The result depends neither on the order of the additions nor
-// on how the numbers were distributed over threads and ranks.
+// on the distribution of the values over threads and ranks.
 //
 // Every finite double is an integer multiple of 2^-1074 below 2^1024, so one fixed-point number of about 2100
 // bits holds any of them, and any sum of up to 2^60 of them (the accumulator of Kulisch; Demmel & Nguyen,
@@ -12,12 +12,11 @@
 // sum is beyond the largest double.
 //
 // Sums over ranks: limbs() returns integers that may be added limb by limb, over up to 2^30 ranks, and then
-// passed to add_limbs(). So one all_reduce(Sum) of kLimbs I64 numbers for each sum is enough:
+// passed to add_limbs(). So one all_reduce(Sum) of kLimbs I64 elements for each sum is enough:
 //
 //   copy sum.limbs() into a row of an I64 tensor; all_reduce(Sum); total.add_limbs(row); total.value()
 //
-// Equal sums have equal limbs(), in whatever order the numbers were added. An ExactSum is a plain value and
-// may be copied freely.
+// Equal sums have equal limbs(), whatever the order of the additions. An ExactSum is a plain value and may be copied.
 #pragma once
 
 #include <array>
@@ -41,8 +40,7 @@ class ExactSum {
 
   // The state, unique for the exact sum. It stays valid until the next addition.
   const Limbs& limbs();
-  // Adds the state of another sum, or the limb-by-limb sum of several states. Throws unless there are kLimbs
-  // numbers.
+  // Adds the state of another sum, or the limb-by-limb sum of several states. Throws unless there are kLimbs limbs.
   void add_limbs(std::span<const int64_t> limbs);
 
   // The double nearest to the exact sum, ties to even. An empty sum, and a sum that cancels, is +0.

@@ -2,9 +2,9 @@
 // rounded to nearest, ties to even, when it is stored.
 //   Bfloat16  1 sign, 8 exponent, 7 mantissa bits: the upper half of an f32, with its range.
 //   Float16   1 sign, 5 exponent, 10 mantissa bits (IEEE 754 binary16): largest finite value 65504.
-// The conversions below are exact reference definitions for ordinary code, one call each; the kernels of
-// `ops` have vectorized ones (ops/kernels/storage.h). For the kernels' sake this header has no function
-// bodies (ops/kernels.h).
+// The conversions below are exact reference definitions for ordinary code; the kernels of `ops` have
+// vectorized ones (ops/kernels/storage.h). This header has no function bodies, because kernels include it
+// (ops/kernels.h).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Bfloat16 {
 struct Float16 {
   uint16_t bits;
   Float16() = default;
-  explicit Float16(double value);  // the same
+  explicit Float16(double value);  // rounds once; beyond the largest finite value, infinity; NaN stays NaN
   explicit operator double() const;
   explicit operator float() const;
 };
@@ -39,7 +39,7 @@ template <>
 struct AccumulateOf<Float16> {
   using Type = float;
 };
-// The type in which numbers stored as T are computed and summed.
+// The type in which values stored as T are computed and summed.
 template <class T>
 using Accumulate = typename AccumulateOf<T>::Type;
 

@@ -1,7 +1,6 @@
-// HostThread says whether the thread that runs a rank is blocked: by other ranks, by streams that may wait
-// for them, or by the disk. If it is not blocked, the rank is the straggler that the others wait for,
-// whatever its streams do. So it is if the thread should look now and then whether it may go on, and does not: it
-// is stopped.
+// HostThread records whether the thread that runs a rank is blocked: by other ranks, by streams that may wait
+// for them, or by the disk. If the thread is not blocked, or if it is stopped (SIGSTOP, a debugger), the rank is a
+// straggler that others wait for. A thread that waits by polling is stopped if it has not polled for a while.
 #pragma once
 
 #include <atomic>
@@ -23,12 +22,12 @@ struct HostThread {
     Clock::time_point since;
   };
 
-  std::atomic<int> waits{0};             // waits for other ranks or for streams
+  std::atomic<int> waits{0};             // current waits for other ranks or for streams
   std::atomic<std::thread::id> saver{};  // the thread that saves for this rank in the background, if any
 
-  // The time between two looks, at most, of a wait that notes them.
+  // The longest time between two polls of a wait that reports them (HeldUp::look).
   static constexpr std::chrono::milliseconds kLook{100};
-  // How long the thread has not looked, in seconds; 0 unless that is so long that it does not run.
+  // Seconds since the last poll if that is so long that the thread is stopped; otherwise 0.
   double stopped() const {
     const Clock::rep last = looked_.load(std::memory_order_relaxed);
     const auto gap = Clock::now() - Clock::time_point(Clock::duration(last));
@@ -62,10 +61,11 @@ struct HostThread {
 
   mutable std::mutex mutex_;
   std::optional<Writing> own_, of_saver_;
-  std::atomic<Clock::rep> looked_{0};  // when the blocked thread last looked; 0: this wait does not note it
+  std::atomic<Clock::rep> looked_{
+      0};  // time of the blocked thread's last poll; 0: the wait does not report polls
 };
 
-// Marks `thread` as blocked while it lives; null marks none.
+// Scope guard: marks `thread` as blocked. Null marks no thread.
 class HeldUp {
  public:
   explicit HeldUp(HostThread* thread = HostThread::here().get()) : thread_(thread) {
@@ -79,7 +79,7 @@ class HeldUp {
   HeldUp(const HeldUp&) = delete;
   HeldUp& operator=(const HeldUp&) = delete;
 
-  // Notes that the thread looks whether it may go on. After the first call others must follow within HostThread::kLook.
+  // Reports a poll. After the first call, the next ones must follow within HostThread::kLook.
   void look() {
     if (thread_ != nullptr)
       thread_->looked_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
@@ -89,7 +89,7 @@ class HeldUp {
   HostThread* thread_;
 };
 
-// While it lives, the calling thread saves for the rank of thread `rank`.
+// Scope guard: the calling thread saves for the rank that runs on thread `rank`.
 class SavesFor {
  public:
   explicit SavesFor(std::shared_ptr<HostThread> rank)
@@ -107,7 +107,7 @@ class SavesFor {
   std::shared_ptr<HostThread> before_;
 };
 
-// While it lives, the calling thread waits for the disk to write `file`. A thread has at most one at a time.
+// Scope guard: the calling thread waits for the disk to write `file`. A thread has at most one at a time.
 class DiskWait {
  public:
   explicit DiskWait(const std::string& file) { set(HostThread::Writing{file, Clock::now()}); }

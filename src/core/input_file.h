@@ -1,5 +1,5 @@
-// Opening files that the user names. Every reader of such a file opens it here, so that a pipe, a device, a
-// socket or a directory is rejected at once: it has no size, and might block or never end.
+// Opens files that the user names. Every reader of such a file opens it here, so that pipes, devices, sockets and
+// directories are rejected at once: they have no size, and might block or never end.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Interval: a half-open range [begin, end) of indices: of sequences, tokens, sentences, bytes.
+// Interval: a half-open range [begin, end) of indices (of sequences, tokens, sentences, bytes).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Memo: values that are computed once for each key, by whichever thread asks first; others that need the same value wait
-// for it. Values stay where they are as long as the memo lives.
+// Memo: values that are computed once for each key, by the first thread that asks; other threads that ask for the same
+// value wait for it. References to values stay valid as long as the memo lives.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@ namespace trifold {
 template <class Key, class Value>
 class Memo {
  public:
-  // The value of `key`, made by make() if it is not known. If make() throws, so does this call, and the next one tries
-  // again. make() may use other memos, but not this one with the same key.
+  // The value of `key`, computed by make() if it is not known. An exception of make() is passed on, and the next call
+  // tries again. make() may use other memos, but not this one with the same key.
   template <class Make>
   const Value& of(const Key& key, Make&& make) {
     Entry& entry = entry_of(key);

@@ -10,8 +10,8 @@
 
 namespace trifold {
 
-// The folders searched for modules, in order: those of the environment variable TRIFOLD_MODULE_PATH
-// (separated by colons), then that of the program, ../lib and ../lib/trifold.
+// The folders searched for modules, in order: the folders in the environment variable TRIFOLD_MODULE_PATH
+// (separated by colons), the program's folder, and from there ../lib and ../lib/trifold.
 std::vector<std::filesystem::path> module_folders();
 
 // The first module `file` in `folders` that can be loaded, with dlopen's `flags`; it stays loaded until the

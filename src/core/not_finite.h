@@ -1,4 +1,4 @@
-// Finds numbers that are infinite or NaN, at about the speed of memory.
+// Finds elements that are infinite or NaN, at about the speed of memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace trifold {
 
 struct NotFinite {
-  int64_t index = 0;      // of the element
+  int64_t index = 0;      // index of the element
   std::string_view what;  // "nan", "inf" or "-inf"
 };
 

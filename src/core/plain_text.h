@@ -6,9 +6,9 @@
 
 namespace trifold {
 
-// Throws BadInput, naming `path`, the kind of file and how to turn it into text, if `start`, the first bytes
-// of the file, are those of packed data (gzip, zstd, xz, bzip2, zip) or of text in UTF-16 or UTF-32. Four
-// bytes are enough; more do no harm.
+// `start` is the beginning of the file, at least four bytes if the file has them. Throws BadInput if it identifies
+// packed data (gzip, zstd, xz, bzip2, zip) or text in UTF-16 or UTF-32; the message names `path`, the kind of file and
+// how to convert it to text.
 void expect_plain_text(std::string_view start, const std::string& path);
 
 }  // namespace trifold

@@ -11,14 +11,14 @@
 
 namespace trifold {
 
-// The most bytes of a quoted text that a message shows.
+// The maximum length, in bytes, of a quoted text in a message.
 constexpr size_t kMostShownBytes = 200;
 
 // One line that shows `content`. A new line, tab or carriage return becomes \n, \t or \r; another control
 // character of ASCII, or a byte that does not belong to UTF-8, becomes \xNN; a character that is invisible or
-// that controls its neighbours becomes \u{NNNN}. Everything else stays, backslashes included, so the result
-// is for people and cannot be parsed back. Content of more than `most_bytes` bytes is cut after a character,
-// and the full length follows.
+// that controls its neighbours becomes \u{NNNN}. Everything else is unchanged, backslashes included, so the result
+// is readable but cannot be parsed. Content of more than `most_bytes` bytes is cut after a character, and its full
+// length is appended.
 std::string printable(std::string_view content, size_t most_bytes = kMostShownBytes);
 
 // A whole message: like `printable`, but new lines and tabs stay and nothing is cut. Used where messages are

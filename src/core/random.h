@@ -1,7 +1,7 @@
 // Random numbers by global position: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 // 3", SC 2011). A number depends only on (seed, name, global element index), never on the rank, so initial
-// weights and dropout masks are the same on every mesh and nothing has to be saved to repeat them. Words and
-// normal numbers come from the same blocks: use one name for one purpose only.
+// weights and dropout masks are the same on every mesh, and no generator state needs to be saved. Words and
+// normal numbers are computed from the same blocks: use one name for one purpose only.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ constexpr PhiloxKey philox_key(uint64_t seed, std::string_view name) {
   return {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
 }
 
-// Four independent uniform 32-bit words for one 64-bit counter. It uses plain words instead of an array,
-// because it is called for every weight, also in unoptimized builds.
+// Four independent uniform 32-bit words for one 64-bit counter. Uses scalars instead of an array, because it is called
+// for every weight, also in unoptimized builds.
 constexpr std::array<uint32_t, 4> philox(PhiloxKey key, uint64_t counter) {
   uint32_t w = static_cast<uint32_t>(counter), x = static_cast<uint32_t>(counter >> 32), y = 0, z = 0;
   for (int round = 0; round < 10; ++round) {

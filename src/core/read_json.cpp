@@ -107,7 +107,8 @@ json parse_json(std::string_view text, std::string_view where, const JsonLimits&
 
 namespace {
 
-// The length of what begins at `at`, outside of strings, and is a number in Python's json module but none in JSON; 0: none.
+// The length of a number that begins at `at`, outside of strings, and is valid in Python's json module but not in JSON;
+// 0 if there is none.
 size_t not_finite_at(std::string_view text, size_t at) {
   const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
@@ -121,7 +122,7 @@ size_t not_finite_at(std::string_view text, size_t at) {
   return whole && error == std::errc::result_out_of_range ? size : 0;
 }
 
-// `text` with null in the place of these numbers.
+// `text` with numbers that only Python accepts replaced by null.
 std::string with_nulls(std::string_view text) {
   std::string result;
   bool in_string = false, in_word = false;

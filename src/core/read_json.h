@@ -26,29 +26,29 @@ struct JsonLimits {
   int64_t values = 1'000'000;  // numbers, texts, names, lists, objects
 };
 
-// For one line of a file of JSON lines; its reader limits the length of a line.
+// Limits for one line of a file of JSON lines, whose reader limits the length of a line.
 inline constexpr JsonLimits kJsonLineLimits{int64_t{1} << 30, 64, 1'000'000};
 
-// Parses the JSON text of `where`. BadInput that begins with `where` (unless that is empty) if a limit is
-// exceeded or the text is not JSON, with line and column.
+// Parses the JSON text of `where`. BadInput, beginning with `where` unless that is empty, with line and column, if a
+// limit is exceeded or the text is not JSON.
 nlohmann::json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-// The same for one line of a file of JSON lines, with what Python's json module writes and reads beyond JSON: NaN,
-// Infinity, -Infinity, and numbers beyond the range of f64. These become null.
+// parse_json for one line of a file of JSON lines. Also accepts what Python's json module writes beyond JSON: NaN,
+// Infinity, -Infinity, and numbers beyond the range of f64, which become null.
 nlohmann::json parse_json_record(std::string_view line, std::string_view where);
 
-// The same for a file, whose kind and size are checked before it is read.
+// parse_json for a file, whose kind and size are checked before it is read.
 nlohmann::json read_json_file(const std::string& path, const JsonLimits& limits = {});
 
-// JSON as text, on one line or with `indent` spaces a level. Bytes that are not UTF-8, which names of files and options may
-// have, become U+FFFD; the library's own function would throw.
+// JSON as text, on one line or with `indent` spaces per level. Bytes that are not UTF-8, which names of files and
+// options may contain, become U+FFFD; the library's own function would throw.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
 // A value for a message: escaped, short, on one line.
 std::string printable_json(const nlohmann::json& value);
 
-// A value in a tree, and the path to it. Holds pointers into the tree, which must outlive it.
+// A value in a JSON tree, for reading with checks. Holds pointers into the tree, which must outlive it.
 class JsonView {
  public:
   explicit JsonView(const nlohmann::json& root, std::string where = {})
@@ -56,7 +56,7 @@ class JsonView {
   // Deleted: a temporary would be destroyed at the end of the statement.
   explicit JsonView(nlohmann::json&& root, std::string where = {}) = delete;
 
-  // For an object. `has`: whether it has such a member that is not null.
+  // For an object: whether it has a member `key` other than null, and that member.
   bool has(const char* key) const;
   JsonView at(const char* key) const;
   // For a list.

@@ -1,9 +1,9 @@
 // SequenceRows: the positions of each sequence that one context-parallel rank holds, as contiguous runs.
 //
 // Under a causal mask late positions see more keys than early ones, so each rank has a run from either end
-// (zig-zag): a sequence of T positions is cut into 2n runs of equal length, and rank r of n holds runs r and
+// (zig-zag): a sequence of T positions is divided into 2n runs of equal length, and rank r of n holds runs r and
 // 2n-1-r. Then all ranks have the same number of query-key pairs (Llama 3, arXiv 2407.21783, section 3.3.2).
-// If every position sees all others, one run each is as balanced: rank r holds run r of n.
+// Without a causal mask one run per rank is balanced too: rank r holds run r of n.
 // Rows are in the order of their positions.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace trifold {
 
-// Positions [begin, begin + count) of a sequence, which are rows [row, row + count) here.
+// Positions [begin, begin + count) of a sequence, which are rows [row, row + count) on this rank.
 struct RowRun {
   int64_t begin = 0;
   int64_t count = 0;
@@ -24,7 +24,7 @@ struct RowRun {
   bool operator==(const RowRun&) const = default;
 };
 
-// The part of a sequence that a rank holds: a run from either end, or one run.
+// How a sequence is divided: each rank has a run from either end, or one run.
 enum class RowCut { BothEnds, Consecutive };
 
 class SequenceRows {
@@ -66,13 +66,13 @@ class SequenceRows {
     return rows;
   }
 
-  // Those of another rank, of the same cut.
+  // The positions of another rank, for the same division.
   SequenceRows of_part(int part) const {
     return cut(count_ == 2 ? RowCut::BothEnds : RowCut::Consecutive, length_, part, parts_);
   }
 
-  int64_t length() const { return length_; }  // of the sequence
-  int64_t rows() const { return rows_; }      // the number of them held here
+  int64_t length() const { return length_; }  // length of the whole sequence
+  int64_t rows() const { return rows_; }      // number of positions on this rank
   bool whole() const { return rows_ == length_; }
   std::span<const RowRun> runs() const { return {runs_.data(), count_}; }
   bool operator==(const SequenceRows&) const = default;
@@ -81,7 +81,7 @@ class SequenceRows {
   int64_t length_ = 0;
   int64_t rows_ = 0;
   int parts_ = 1;
-  uint32_t count_ = 0;  // of runs
+  uint32_t count_ = 0;  // number of runs
   std::array<RowRun, 2> runs_{};
 };
 

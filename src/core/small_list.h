@@ -1,6 +1,5 @@
-// SmallList: a list that stores up to N elements inline and more on the heap, for lists that are made in
-// every step and are usually short, so that making one allocates nothing. Pointers and iterators are valid
-// until the next push_back.
+// SmallList: a list that stores up to N elements inline and longer lists on the heap, so that short lists, which are
+// made in every step, do not allocate. Pointers and iterators are valid until the next push_back.
 #pragma once
 
 #include <algorithm>

@@ -14,16 +14,17 @@
 
 namespace trifold {
 
-// Calls `ready` again and again, for at most `limit`, and returns whether it became true. The core is not given up.
+// Polls `ready` for at most `limit` and returns whether it became true. Does not yield the core.
 bool spin(std::chrono::microseconds limit, FunctionRef<bool()> ready);
 
 class SpinCondition {
  public:
-  // Returns once `ready` is true; it may be called with a lock held. It reads atomics, in sequentially consistent order.
+  // Returns once `ready` is true; it may be called with a lock held. It reads atomics, in sequentially consistent
+  // order.
   void wait(FunctionRef<bool()> ready);
 
-  // Wakes the threads that sleep, to be called after an atomic was changed in sequentially consistent order. Costs one
-  // load if none sleeps.
+  // Wakes sleeping threads. Call it after changing an atomic in sequentially consistent order. Costs one load if no
+  // thread sleeps.
   void notify_all();
 
  private:

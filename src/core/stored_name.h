@@ -1,6 +1,6 @@
 // The rule for names that can be stored. Names of tensors become paths in HDF5 files and keys in a checkpoint's
-// manifest, and names that come with data (tables) become parts of them. The same rule is applied when data are
-// opened, so that no run trains a model that it could not save.
+// manifest; names in data (of tables) become parts of them. The rule is also checked when data are opened, so that no
+// run trains a model that it cannot save.
 #pragma once
 
 #include <string>

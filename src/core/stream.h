@@ -4,8 +4,8 @@
 // On the CPU a stream comes in three modes:
 //   Inline  work runs at once on the calling thread (a rank's compute stream);
 //   Worker  work runs in order on a thread the stream owns (communication): it overlaps as on a GPU;
-//   Dry     work is dropped: with measuring arenas a step is walked only to learn its shapes and memory, and with a log
-//           (core/work_log.h) also what it would do.
+//   Dry     work is dropped: a step is walked to compute its shapes and, with measuring arenas, its memory; with a log
+//           (core/work_log.h) also its work.
 // A stream of a device (core/device.h) also has a queue there. Arithmetic is enqueued on that queue
 // (`enqueue`) and runs asynchronously, on an Inline stream too, so callers synchronize before they read
 // results. Host work (`run`) on it first waits for the queue. A Worker stream waits for its queue after every
@@ -50,7 +50,7 @@ class Stream {
   // mode is Worker. With a `device`, which must outlive it too, the stream has a queue there, for `use`; a
   // Dry stream needs none.
   Stream(Mode mode, ThreadPool& pool, Device* device = nullptr, QueueUse use = QueueUse::Computing);
-  // A Dry stream whose work is written down in `log`, which must outlive it.
+  // A Dry stream that appends its work to `log`, which must outlive it.
   Stream(ThreadPool& pool, WorkLog& log);
   // Runs the work that is still enqueued and drops its errors; call `synchronize` first to get them.
   ~Stream();
@@ -59,9 +59,9 @@ class Stream {
 
   Mode mode() const { return mode_; }
   ThreadPool& pool() const { return pool_; }
-  // Of a Dry stream, or null.
+  // The log of a Dry stream; null if it has none.
   WorkLog* log() const { return log_; }
-  // Writes down work of this stream, which has a log.
+  // Appends work of this stream to its log, which must exist.
   void write_down(Work work) {
     work.stream = number_;
     log_->add(work);
@@ -69,8 +69,7 @@ class Stream {
   // The queue on the stream's device, or null: the host is the device.
   DeviceQueue* queue() const { return queue_; }
 
-  // An Inline stream over the same pool for tensors on the host: for communicators and operations that sum
-  // values which the host has read from a device.
+  // An Inline stream over the same pool for tensors on the host, such as values that the host has read from a device.
   Stream host() const { return Stream(pool_, nullptr); }
   // For work of this stream that itself calls operations: an Inline stream over the same pool and queue. Work
   // that it enqueues on a device precedes everything that is enqueued after this work.
@@ -87,7 +86,7 @@ class Stream {
     if (mode_ == Mode::Worker) push(Task(std::forward<Work>(work)));
   }
 
-  // The same for work that only enqueues more work on `queue()`: it does not wait for that queue.
+  // Runs work that only enqueues more work on `queue()`: unlike `run`, does not wait for that queue.
   template <class Work>
   void enqueue(Work&& work) {
     if (mode_ == Mode::Inline) return work();
@@ -113,7 +112,7 @@ class Stream {
   std::unique_ptr<DeviceQueue> own_queue_;
   DeviceQueue* queue_ = nullptr;
   WorkLog* log_ = nullptr;
-  int number_ = 0;  // in the log
+  int number_ = 0;  // the stream's index in the log
   std::mutex mutex_;
   std::condition_variable changed_;
   TaskQueue tasks_;

@@ -1,4 +1,4 @@
-// The suffix of a file's name, compared without regard to case: ".JSONL" and ".Json" are what ".jsonl" and ".json" are.
+// The suffix of a file's name, compared without regard to case: ".JSONL" equals ".jsonl".
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace trifold {
 
-// `suffix` is in small letters.
+// Whether `name` ends in `suffix`, which must be in lower case.
 inline bool has_suffix(std::string_view name, std::string_view suffix) {
   return name.size() >= suffix.size() &&
          std::equal(suffix.begin(), suffix.end(), name.end() - static_cast<std::ptrdiff_t>(suffix.size()),

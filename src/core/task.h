@@ -1,6 +1,5 @@
 // Task: a callable without arguments and result, owned in place, and TaskQueue: tasks in first-in, first-out
-// order. Streams are built of them, so that enqueueing allocates only when a queue grows past its previous
-// peak.
+// order. Streams use them, so that enqueueing allocates only when a queue grows past its previous peak.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace trifold {
 
 class Task {
  public:
-  static constexpr size_t kBytes = 384;  // of the largest callable: a launch of attention, a few messages
+  static constexpr size_t kBytes = 384;  // maximum size of a callable: a launch of attention, a few messages
 
   Task() = default;
   template <class Work>
@@ -38,7 +37,7 @@ class Task {
     return *this;
   }
 
-  // Only while it holds a callable.
+  // Requires that the task holds a callable.
   void operator()() { type_->call(memory_); }
   // Destroys the callable, with what it owns.
   void reset() {
@@ -48,7 +47,7 @@ class Task {
  private:
   struct Type {
     void (*call)(void*);
-    void (*move)(void* to, void* from);  // and destroys the source
+    void (*move)(void* to, void* from);  // moves, and destroys the source
     void (*destroy)(void*);
   };
   template <class Callable>
@@ -72,7 +71,7 @@ class TaskQueue {
     if (count_ == ring_.size()) grow();
     ring_[(first_ + count_++) % ring_.size()] = std::move(task);
   }
-  // Only while it is not empty.
+  // Requires that the queue is not empty.
   Task pop() {
     Task task = std::move(ring_[first_]);
     first_ = (first_ + 1) % ring_.size();
@@ -90,7 +89,7 @@ class TaskQueue {
     count_ = count;
   }
 
-  std::vector<Task> ring_;  // from first_ on, around the end
+  std::vector<Task> ring_;  // a ring buffer: count_ tasks from first_ on
   size_t first_ = 0;
   size_t count_ = 0;
 };

@@ -1,4 +1,5 @@
-// Shape, Tensor (a view), Buffer (an owner) and Arena (a bump allocator): the only ways memory is held.
+// Shape, Tensor (a view), Buffer (an owner) and Arena (a bump allocator). Tensors' memory is always owned by a Buffer
+// or an Arena.
 //
 // A Tensor is a typed, shaped, contiguous, row-major view of memory that something else owns. It has no
 // strides, no broadcasting and no reference count; transposes are GEMM flags. Copying a Tensor copies the
@@ -73,7 +74,7 @@ struct Tensor {
   size_t bytes() const { return static_cast<size_t>(elements()) * size_of(dtype); }
   int rank() const { return shape.rank(); }
   int64_t dim(int i) const { return shape[i]; }
-  // All dims but the last as one: the view of a tensor as a matrix [row_count, last dim].
+  // The product of all dims but the last: a tensor is also viewed as a matrix [row_count, last dim].
   int64_t row_count() const {
     if (rank() == 0) [[unlikely]]
       scalar_has_no_rows();
@@ -89,13 +90,13 @@ struct Tensor {
     return static_cast<T*>(data);
   }
 
-  // The same memory in another shape with the same number of elements.
+  // A view of the same memory in another shape with the same number of elements.
   Tensor reshape(const Shape& other) const;
   // Indices [begin, end) of the first dim.
   Tensor rows(int64_t begin, int64_t end) const;
   // Elements [begin, end) in memory order, as a tensor of one dim.
   Tensor flat(int64_t begin, int64_t end) const;
-  // All of them.
+  // All elements in memory order, as a tensor of one dim.
   Tensor flat() const { return reshape({elements()}); }
 
  private:
@@ -137,7 +138,7 @@ class Buffer {
 // `mark`. Addresses repeat whenever the sequence of calls repeats, so a step uses the same memory every time.
 //
 // A *measuring* arena owns no memory: its tensors have null data and it only records how much would be
-// needed. Walking a plan with measuring arenas and a Dry Stream gives the memory of a step before anything is
+// needed. A walk of a plan with measuring arenas and a Dry Stream computes the memory of a step before anything is
 // allocated.
 class Arena {
  public:

@@ -1,9 +1,9 @@
 // ThreadPool: the processor cores of one rank. The caller is one of the workers, so a pool of size 1 starts
 // no thread.
 //
-// Work is split into one part a worker, with bounds that depend on the number of workers alone, so a result never
-// depends on timing. The caller also computes the parts of workers that have not begun when it has ended its own: a
-// worker that another program keeps from its core delays nobody. Idle workers wait as SpinCondition does.
+// Work is split into one part per worker, with bounds that depend on the number of workers only, so a result never
+// depends on timing. When the caller has finished its part, it computes the parts of workers that have not begun, so
+// that a worker that is not scheduled does not delay the others. Idle workers wait as SpinCondition does.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace trifold {
 
 class ThreadPool {
  public:
-  // `size` workers in all, at least 1. Only one thread at a time may call `run`, and a body must not call it
-  // again: in a pool of more than one worker both are an Error. Nor may a body wait for that of another worker.
+  // `size` workers, at least 1, including the caller. Only one thread at a time may call `run`, and a body must not
+  // call it: in a pool of more than one worker both are an Error. A body must not wait for the body of another worker.
   explicit ThreadPool(int size);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -55,7 +55,7 @@ class ThreadPool {
   std::atomic<uint64_t> generation_{0};  // counts calls of run(); workers wait for the next
   std::atomic<int> pending_{0};          // parts of the current call that have not ended
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> running_{false};  // a call of run() is under way
+  std::atomic<bool> running_{false};  // a call of run() is in progress
   SpinCondition called_, ended_;
   std::vector<std::thread> threads_;
 };

@@ -2,7 +2,7 @@
 //
 // A process that was stopped (SIGSTOP, a suspended machine, a debugger) finds on resuming that much time has
 // passed, although the ranks it waits for may have been stopped with it. A wait therefore reads its clock
-// every `poll()`, and of a longer gap between two readings only `10 * poll()` count.
+// every `poll()`; a gap between two readings counts for at most `10 * poll()`.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,7 @@ class WaitClock {
     end_ = std::min<Clock::duration>(waited_ + limit_, most);
     return true;
   }
-  // How long the waiting thread has not read the clock, in seconds; 0 unless that is so much longer than `poll()` that the
-  // thread does not run.
+  // Seconds since the clock was last read if that is so long that the waiting thread is stopped; otherwise 0.
   double stopped() const {
     const auto gap = Clock::now() - last_;
     return gap > 10 * poll_ ? std::chrono::duration<double>(gap).count() : 0;
@@ -54,7 +53,7 @@ class WaitClock {
   Clock::duration end_;
 };
 
-// std::condition_variable::wait_for with such a time-out.
+// std::condition_variable::wait_for with the time-out of a WaitClock.
 template <class Ready>
 bool wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
               std::chrono::milliseconds limit, Ready ready) {

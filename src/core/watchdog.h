@@ -1,4 +1,4 @@
-// Watchdog: calls a function when something is not done within a time-out, on a thread of its own.
+// Watchdog: calls a function on its own thread unless it is destroyed within a time-out.
 #pragma once
 
 #include <functional>

@@ -1,13 +1,13 @@
 // Mesh: named axes over ranks, the mapping between ranks and coordinates, and a communicator for any set of
 // axes.
 //
-// "Axis" always means a direction of the mesh, "dim" a direction of a tensor. The order of ranks is
+// An axis is a direction of the mesh, a dim a direction of a tensor. The order of ranks is
 // Megatron-LM's default: the tensor axis is fastest, then context and data, and the pipeline axis is slowest.
 //
-// One set of ranks is read through two grids. The dense grid is tp x cp x dp x pp; the expert grid, for
-// parameters that only some tokens use, is etp x ep x edp x pp. A pipeline stage has the same ranks in both,
-// tp * cp * dp = etp * ep * edp, numbered in the same order, so going from one grid to the other moves no
-// data (parallel folding; Liu et al., arXiv 2504.14960). A set of axes belongs to one grid; pp is in both.
+// The same ranks form two grids. The dense grid is tp x cp x dp x pp; the expert grid, for parameters that only some
+// tokens use, is etp x ep x edp x pp. A pipeline stage has the same ranks in both grids, tp * cp * dp = etp * ep * edp,
+// in the same order, so no data move between grids (parallel folding; Liu et al., arXiv 2504.14960). A set of axes
+// belongs to one grid; pp is in both.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ class AxisSet {
   constexpr AxisSet without(AxisSet other) const { return AxisSet(unsigned{bits_} & ~unsigned{other.bits_}); }
   constexpr bool operator==(const AxisSet&) const = default;
   constexpr bool operator<(const AxisSet& other) const { return bits_ < other.bits_; }  // an order for maps
-  // As a number, and back: Work::group of collectives over these axes of a planned mesh.
+  // Conversion to and from an integer: Work::group of collectives over these axes of a planned mesh.
   constexpr unsigned bits() const { return bits_; }
   static constexpr AxisSet of_bits(unsigned bits) { return AxisSet(bits); }
 
@@ -63,7 +63,7 @@ class AxisSet {
 // kDataAxes for parameters that every token uses, kExpertDataAxes for experts.
 constexpr AxisSet kDataAxes{Axis::Cp, Axis::Dp};
 constexpr AxisSet kExpertDataAxes{Axis::Edp};
-// Ranks that differ only along these axes share the experts of a stage: ep cuts their number, etp the width of each.
+// Ranks that differ only along these axes share the experts of a stage: ep shards the set of experts, etp each expert.
 constexpr AxisSet kExpertShareAxes{Axis::Etp, Axis::Ep};
 // The ranks of a pipeline stage differ only along these axes; each holds parts or copies of it.
 constexpr AxisSet kStageAxes{Axis::Tp, Axis::Cp, Axis::Dp};
@@ -74,7 +74,7 @@ class MeshSizes {
   // Axes that are not named have one rank; edp has the ranks of a stage divided by etp x ep.
   MeshSizes(std::initializer_list<std::pair<Axis, int>> sizes = {});
   int operator[](Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
-  // The ranks of the whole mesh, and those that differ only along `axes`.
+  // The number of ranks of the whole mesh, and of a set of ranks that differ only along `axes`.
   int ranks() const { return ranks(kStageAxes | AxisSet{Axis::Pp}); }
   int ranks(AxisSet axes) const;
   bool operator==(const MeshSizes&) const = default;
@@ -103,7 +103,7 @@ int rank_of(const MeshCoords& coords, const MeshSizes& sizes);
 // The index among the ranks that differ only along `axes`, ordered by their coordinates, fastest axis first.
 // An Error if the axes belong to both grids.
 int place_along(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes);
-// ", experts of each layer on ep 4 x etp 2"; nothing where they are not cut.
+// ", experts of each layer on ep 4 x etp 2"; empty if experts are not sharded.
 std::string experts_text(const MeshSizes& sizes);
 // "tp", "ep.etp"
 std::string axes_text(AxisSet axes);
@@ -111,21 +111,19 @@ std::string axes_text(AxisSet axes);
 inline SequenceRows rows_here(RowCut cut, int64_t length, const MeshSizes& sizes, const MeshCoords& coords) {
   return SequenceRows::cut(cut, length, coords[Axis::Cp], sizes[Axis::Cp]);
 }
-// "dp1.pp0.tp3", with ".cp1" for other context ranks than the first, and ".ep1" and ".etp1" for other expert ranks:
-// for messages.
+// "dp1.pp0.tp3", for messages. ".cp1", ".ep1" and ".etp1" are appended for coordinates other than 0.
 std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
-  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Splits the
-  // communicators of the tensor, data and pipeline axes and of their pairs at once (kDataAxes count as one),
-  // and those of the context axis and of kExpertShareAxes where they are cut; any other set has to be asked for by
-  // every rank in the same order.
+  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Makes the communicators
+  // of the tensor, data and pipeline axes and of their pairs (kDataAxes count as one axis) and, if they have more than
+  // one rank, of the context axis and of kExpertShareAxes. The first comm() for any other set of axes is collective:
+  // every rank must call it, in the same order.
   Mesh(Communicator& world, const MeshSizes& sizes);
 
-  // The mesh as the rank at `coords` of the dense grid would see it, without starting ranks: nothing is
-  // allocated. Models can be built for it and walked dry (comm/planned_comm.h); any real communication is an
-  // Error.
+  // A planned mesh: the mesh from the point of view of the rank at `coords` of the dense grid, without ranks. Models
+  // can be built for it and walked dry (comm/planned_comm.h); any real communication is an Error.
   Mesh(const MeshSizes& sizes, const MeshCoords& coords);
 
   const MeshSizes& sizes() const { return sizes_; }

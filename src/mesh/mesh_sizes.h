@@ -1,4 +1,4 @@
-// The mesh that a configuration asks for.
+// The mesh of a configuration.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,8 +9,7 @@
 namespace trifold {
 
 MeshSizes mesh_sizes(const MeshConfig& config);
-// The record in a checkpoint of the mesh it was written on; the context axis and those of experts only where they are
-// cut.
+// The mesh as recorded in a checkpoint. The context and expert axes are included only if they have more than one rank.
 nlohmann::json to_json(const MeshSizes& sizes);
 
 }  // namespace trifold

@@ -29,7 +29,7 @@ bool contains(const Rect& outer, const Rect& part) {
 }
 
 // Finds two overlapping boxes, if there are any, without comparing all pairs: a plane divides the boxes
-// (those that straddle it go to both sides), recursively until few are left. If boxes are disjoint, some dim
+// (boxes that straddle it go to both sides), recursively until few are left. If boxes are disjoint, some dim
 // has few straddlers, so the work is about n log n; if no plane helps, the boxes are swept along one dim.
 class OverlapSearch {
  public:
@@ -101,7 +101,7 @@ class OverlapSearch {
   int dims_;
 };
 
-// Grows an empty box along every dim until it meets a box or the end of the tensor.
+// Grows an empty box along every dim until it touches a box or the end of the tensor.
 Rect grow_hole(Rect hole, const Shape& global, std::span<const Rect> rects) {
   for (int dim = 0; dim < global.rank(); ++dim) {
     Rect beam = hole;

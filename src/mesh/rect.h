@@ -1,5 +1,5 @@
-// Rect: an axis-aligned box of a global tensor, and the algebra that sharding needs: intersection, exact
-// cover, and the boxes that a flat range of a local block consists of.
+// Rect: an axis-aligned box of a global tensor, and operations on boxes for sharding: intersection, the check of an
+// exact cover, and the boxes that make up a flat range of a local block.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +24,15 @@ struct Rect {
 // "[0:4, 128:256]"
 std::string to_string(const Rect& rect);
 
-// The common part of two boxes of one tensor, if there is any.
+// The common part of two boxes of one tensor, if it is not empty.
 std::optional<Rect> intersect(const Rect& a, const Rect& b);
 
 // The boxes, in global coordinates and in memory order, of elements [begin, end) of the row-major block
-// `local`; at most 2 * dims - 1 of them. They describe a flat slice of a parameter in terms that a checkpoint
-// can store.
+// `local`; at most 2 * dims - 1 of them. A checkpoint stores a flat slice of a parameter as these boxes.
 std::vector<Rect> rects_of_range(const Rect& local, int64_t begin, int64_t end);
 
-// Throws an Error naming `name` and the offending boxes unless they are inside `global`, do not overlap, and
-// together contain every element exactly once.
+// Throws an Error naming `name` and the offending boxes unless the boxes are inside `global` and contain every element
+// exactly once.
 void check_exact_cover(const std::string& name, const Shape& global, std::span<const Rect> rects);
 
 // Copies the elements of `part` from the row-major block `from_rect` to the row-major block `to_rect`; both

@@ -42,8 +42,8 @@ class CudaDevice final : public Device {
   void release_shared(void* memory) noexcept override;
   std::unique_ptr<DeviceQueue> make_queue(QueueUse use) override;
 
-  // Called before and after a capture on any of the device's streams, by the capturing thread. Nobody may
-  // synchronize the whole device in between.
+  // The capturing thread calls these before and after a capture on any of the device's streams. In between, no thread
+  // may synchronize the whole device.
   void capture_begins();
   void capture_ended();
 

@@ -1,6 +1,6 @@
 // A CUDA stream as a DeviceQueue.
 //
-// A ticket is the number of a recorded event; the events form a ring. If a ticket's event has been reused,
+// A ticket is the index of a recorded event; the events form a ring. If a ticket's event has been reused,
 // waiters wait for the newer event. That is safe, because the queue is in order and the newer event depends
 // only on work that was enqueued before it.
 #pragma once
@@ -19,7 +19,7 @@ class CudaDevice;
 class CudaQueue final : public DeviceQueue {
  public:
   CudaQueue(CudaDevice& device, QueueUse use);
-  // Waits for what is still enqueued.
+  // Waits for all enqueued work.
   ~CudaQueue() override;
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
@@ -42,11 +42,11 @@ class CudaQueue final : public DeviceQueue {
   // The event that completes `ticket`; null for ticket 0, which stands for no work.
   void* event_of(uint64_t ticket);
   void release() noexcept;
-  // Throws during a capture; `what` names the call that cannot be part of a graph.
+  // Throws during a capture; `what` names the call that a graph cannot contain.
   void refuse_in_capture(const char* what) const;
 
   CudaDevice& device_;
-  const std::string name_;  // of the device
+  const std::string name_;  // the device's name
   void* stream_ = nullptr;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
