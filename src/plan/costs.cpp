@@ -320,7 +320,7 @@ size_t boundary_bytes(const RunSpec& run) {
 
 size_t row_statistics_bytes(const RunSpec& run, int count) {
   const double rows = positions(run) / run.mesh.context_parallel_size;
-  return static_cast<size_t>(rows) * static_cast<size_t>(numbers) * size_of(accumulate_type(run.dtype));
+  return static_cast<size_t>(rows) * static_cast<size_t>(count) * size_of(accumulate_type(run.dtype));
 }
 
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency) {
