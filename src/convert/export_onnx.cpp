@@ -344,8 +344,7 @@ class RecommenderGraph {
   std::vector<std::string> vectors_;          // [batch, D], the bottom MLP's first
   std::vector<std::string> terms_;            // [batch, 1] or [batch, labels], summands of the logits
   std::map<std::string, std::string> there_;  // [name in the checkpoint] a weight already in the file
-  std::map<std::string, std::string>
-      is_id_;  // [table] the tensor with 1 for each id of a bag and 0 for padding
+  std::map<std::string, std::string> is_id_;  // [table] a tensor: 1 for each id of a bag, 0 for padding
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace trifold {
 namespace {
 
 // Tokens [first, last] of a text that hold its bytes [begin, end); empty (last before first) if none do.
-Interval tokens_of_bytes(const PlacedTokens& tokens, int64_t begin, int64_t end) {
+Interval tokens_of_bytes(const TokenSpans& tokens, int64_t begin, int64_t end) {
   const auto& places = tokens.bytes;
   const auto first =
       std::find_if(places.begin(), places.end(), [&](const Interval& i) { return i.end > begin; });
@@ -44,7 +44,7 @@ void mark_best(std::span<AnswerWindow> windows) {
 SquadWindows::SquadWindows(const Squad& squad, const Tokenizer& tokenizer, const BertTokens& special,
                            const WindowRules& rules) {
   for (const std::string& context : squad.contexts)
-    contexts_.push_back(tokenize_with_places(context, tokenizer));
+    contexts_.push_back(tokenize_with_spans(context, tokenizer));
   std::vector<int32_t> query;
   for (size_t i = 0; i < squad.questions.size(); ++i) {
     query.clear();
@@ -57,7 +57,7 @@ SquadWindows::SquadWindows(const Squad& squad, const Tokenizer& tokenizer, const
 void SquadWindows::add_question(const Squad& squad, size_t index, std::span<const int32_t> query,
                                 const BertTokens& special, const WindowRules& rules) {
   const SquadQuestion& question = squad.questions[index];
-  const PlacedTokens& context = contexts_[question.context];
+  const TokenSpans& context = contexts_[question.context];
   const int64_t offset = static_cast<int64_t>(query.size()) + 2;
   const int64_t room = rules.seq_length - offset - 1;
   if (room < 1)

@@ -8,7 +8,7 @@
 
 #include "tasks/squad.h"
 #include "tasks/task_samples.h"
-#include "tokenize/text_places.h"
+#include "tokenize/token_spans.h"
 
 namespace trifold {
 
@@ -43,7 +43,7 @@ class SquadWindows {
  private:
   void add_question(const Squad& squad, size_t index, std::span<const int32_t> query,
                     const BertTokens& special, const WindowRules& rules);
-  std::vector<PlacedTokens> contexts_;
+  std::vector<TokenSpans> contexts_;
   std::vector<AnswerWindow> windows_;
   std::vector<TaskSample> samples_;
 };

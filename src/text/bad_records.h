@@ -1,5 +1,5 @@
-// BadRecords: records of the data that cannot be read, skipped and counted up to a limit. A record counts once, however
-// often it is read.
+// BadRecords counts records of the data that cannot be read and are skipped, up to a limit. A record counts once,
+// however often it is read.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class BadRecords {
   bool skips() const { return skips_; }
   // Whether a message about the next record needs its line number, for which the file must be read again.
   bool wants_line() const;
-  // Counts the record at `offset` of `file`, a byte or a line; `why` says where and what is wrong. BadInput when the limit is
-  // exceeded.
+  // Counts the record at `offset` of `file`, a byte or a line; `why` says where and what is wrong. BadInput if the
+  // limit is exceeded.
   void add(const std::string& file, int64_t offset, const std::string& why);
-  // A message about the records skipped since the last call; a long list is cut.
+  // Messages about the records skipped since the last call; a long list is cut.
   std::vector<std::string> take_news();
 
  private:

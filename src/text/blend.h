@@ -1,4 +1,4 @@
-// Blends: how several data sets are mixed into one order of samples.
+// Blends several data sets into one order of samples.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace trifold {
 
-// The parsed --data-path: one or more paths, and each one's share of the samples (absent: all of each, once).
+// The parsed --data-path: one or more paths, and the share of the samples of each (absent: all samples of each, once).
 struct DataPaths {
   std::vector<std::string> paths;
-  std::optional<std::vector<double>> weights;  // one per path, sum 1
+  std::optional<std::vector<double>> weights;  // [path], sum 1
 };
 
 // Megatron-LM's rule: an odd number of words is paths only; an even number is weight, path, weight, path ... unless
-// none of the supposed weights is a number, which makes them all paths. BadInput if only some are numbers, for a
-// negative weight, for weights that are all 0, and for no path at all.
+// none of the supposed weights is a number; then all are paths. BadInput if only some are numbers, for a negative
+// weight, for weights that are all 0, and for no path at all.
 DataPaths parse_data_paths(std::span<const std::string> words);
 
 // Sample i of a blend is sample `sample[i]` of data set `dataset[i]`.
@@ -26,12 +26,12 @@ struct BlendIndices {
   std::vector<int64_t> sample;
 };
 
-// Greedy and deterministic: sample i comes from the data set that is furthest behind its share of i samples, weight *
-// max(i, 1) - taken; the first of equals. `weights` sum to 1.
+// Greedy and deterministic: sample i comes from the data set that is furthest behind its share of i samples, that is
+// with the largest weight * max(i, 1) - (samples taken); the first of equals. `weights` sum to 1.
 BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples);
 
-// Blends with each data set's size as its weight and skips exhausted data sets: every sample of
-// every data set once.
+// Blends with each data set's size as its weight and skips exhausted data sets, so that every sample of every data set
+// occurs once.
 BlendIndices blend_exhaustive(std::span<const int64_t> sizes);
 
 }  // namespace trifold

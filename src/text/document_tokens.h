@@ -12,7 +12,7 @@
 
 namespace trifold {
 
-// Not thread-safe: each thread has its own.
+// Not thread-safe: each thread needs its own.
 class DocumentTokens {
  public:
   // `json_key` is the field of a JSON line that holds its text. `tokenizer`, and `bad` if given, must outlive this
@@ -20,8 +20,8 @@ class DocumentTokens {
   DocumentTokens(const Tokenizer& tokenizer, std::string json_key, BadRecords* bad = nullptr);
 
   // Appends the tokens of `document`, a piece of `text`, and the end-of-document token if the tokenizer has one.
-  // BadInput, naming file and line, for invalid JSON, a missing field, or text that is not UTF-8 (unless bytes are the
-  // tokens). If `bad` skips such lines, they have no tokens instead.
+  // BadInput, naming file and line, for invalid JSON, a missing field, or text that is not UTF-8 (unless tokens are
+  // bytes). If `bad` skips such lines, they have no tokens instead.
   void add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
  private:
@@ -35,7 +35,7 @@ class DocumentTokens {
   DocumentEncoder encoder_;
 };
 
-// "<file>:<line>" of a byte, for messages; reads the file again up to there.
+// "<file>:<line>" of a byte, for messages; reads the file again up to that byte.
 std::string place_in_file(const StreamFile& file, int64_t offset);
 
 }  // namespace trifold

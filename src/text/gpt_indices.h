@@ -24,8 +24,8 @@
 namespace trifold {
 
 struct SampleStart {
-  int64_t position = 0;  // in document_index
-  int64_t offset = 0;    // token in that sequence
+  int64_t position = 0;  // index in document_index
+  int64_t offset = 0;    // token within that sequence
   bool operator==(const SampleStart&) const = default;
 };
 

@@ -30,7 +30,7 @@ namespace trifold {
 
 class IndexedDataset {
  public:
-  // BadInput with one message when a file is missing, damaged, or the two do not belong together.
+  // BadInput with one message if a file is missing or damaged, or the two do not belong together.
   explicit IndexedDataset(const std::string& prefix);
 
   const std::string& prefix() const { return prefix_; }
@@ -42,8 +42,8 @@ class IndexedDataset {
   int64_t first_token(int64_t sequence) const;     // tokens of all sequences before it
   int64_t document_index(int64_t document) const;  // its first sequence; for documents(): sequences()
 
-  // Copies tokens [offset, offset + out.size()) of `sequence` to `out`. BadInput when one of them is outside
-  // [0, vocab_size); it names the file, the document, the offset in it, the id and the vocabulary.
+  // Copies tokens [offset, offset + out.size()) of `sequence` to `out`. BadInput if one of them is outside [0,
+  // vocab_size); it names the file, the document, the offset in it, the id and the vocabulary.
   void read(int64_t sequence, int64_t offset, std::span<int32_t> out, int64_t vocab_size) const;
 
   // Checks every token of the file and throws the same error for the first one outside [0, vocab_size). Runs at the
@@ -57,7 +57,7 @@ class IndexedDataset {
   void check_sequences();
   void check_documents() const;
   [[noreturn]] void report_token(int64_t position, int64_t vocab_size) const;
-  int64_t token_at(int64_t position) const;  // position counts all tokens of the file
+  int64_t token_at(int64_t position) const;  // `position` counts all tokens of the file
 
   std::string prefix_;
   MappedFile index_;

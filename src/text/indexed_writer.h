@@ -1,7 +1,7 @@
-// IndexedWriter: writes Megatron-LM's indexed format (indexed_dataset.h), byte for byte as Megatron-LM does.
+// IndexedWriter writes Megatron-LM's indexed format (indexed_dataset.h), byte for byte as Megatron-LM does.
 //
-// Tokens go to disk as they come; memory holds only 4 bytes per sequence and 8 bytes per document. The files appear
-// under their names in `finish`, the .idx last, so a reader finds either a complete data set or none. A writer
+// Tokens are written to disk as they are added; memory holds only 4 bytes per sequence and 8 bytes per document. The
+// files get their names in `finish`, the .idx last, so a reader finds either a complete data set or none. A writer
 // destroyed before that (after an error, say) leaves no files.
 #pragma once
 
@@ -38,7 +38,7 @@ class IndexedWriter {
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t documents() const { return static_cast<int64_t>(document_indices_.size()) - 1; }
   int64_t tokens() const { return tokens_; }
-  int64_t open_tokens() const { return open_; }  // tokens in the sequence that is not closed yet
+  int64_t open_tokens() const { return open_; }  // tokens in the open sequence
 
  private:
   void write_index();
@@ -46,7 +46,7 @@ class IndexedWriter {
   std::string prefix_;
   TokenType type_;
   std::unique_ptr<ScratchFolder> scratch_;
-  std::string data_name_;  // in it
+  std::string data_name_;  // in the scratch folder
   std::string index_name_;
   std::ofstream data_;
   std::vector<char> bytes_;

@@ -1,8 +1,8 @@
 // NumpyRandom: the shuffle of NumPy's legacy RandomState, which defines Megatron-LM's sample order.
 //
-// The generator is MT19937 seeded with one 32-bit number, exactly std::mt19937. A number in [0, i] is drawn
-// by masking: the low bits of a 32-bit draw (two draws, the high word first, when i needs more than 32 bits),
-// again until it is <= i.
+// The generator is MT19937 seeded with one 32-bit integer, exactly std::mt19937. An integer in [0, i] is drawn by
+// masking: the low bits of a 32-bit draw (two draws, the high word first, if i needs more than 32 bits), repeated until
+// the value is at most i.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// RepeatedSamples: several passes over a list of samples, every sample exactly once in each. The first pass keeps the
-// order of the list, each later one has a pseudo-random order, a pure function of the seed.
+// RepeatedSamples: several passes over a list of samples, each with every sample exactly once. The first pass keeps the
+// order of the list; each later one has a pseudo-random order, a pure function of the seed.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Samples: an indexed list of pieces of text, each of seq_length tokens and the label of the last. The sources of
+// Samples: an indexed list of pieces of text, each with seq_length tokens and the label of the last. The sources of
 // data/batch.h are built on it.
 #pragma once
 
@@ -30,13 +30,13 @@ class Samples {
 // Several lists, mixed according to a blend (text/blend.h).
 class BlendedSamples : public Samples {
  public:
-  // Failure when the blend asks a list for more samples than it has.
+  // Failure if the blend requests more samples of a list than it has.
   BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendIndices blend);
 
   int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
   void read(int64_t index, std::span<int32_t> out) const override;
   bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
-  std::string bookmark(int64_t index) const override;  // one for each list
+  std::string bookmark(int64_t index) const override;  // one bookmark for each list
   void open_at(const std::string& bookmark) const override;
 
  private:
@@ -46,8 +46,8 @@ class BlendedSamples : public Samples {
   BlendIndices blend_;
 };
 
-// The treatment of documents within a sample, with Megatron-LM's options. A document ends with the token `end`; what
-// follows it in the sample begins another, of which the first token is at least the label of `end`.
+// The treatment of documents within a sample, with Megatron-LM's options. A document ends with the token `end`; the
+// next token of the sample, the label of `end`, begins another document.
 struct DocumentRules {
   std::optional<int32_t> end;       // absent: the other fields are unset
   bool mask_loss = false;           // the label of an `end` does not count: it belongs to another document
@@ -55,8 +55,8 @@ struct DocumentRules {
   bool separate_attention = false;  // attention does not cross documents
 };
 
-// The DataSource of a list of samples: tokens and labels are the same text shifted by one, positions count from 0 in
-// each sample and every label counts, unless the document rules change that.
+// The DataSource of a list of samples: labels are the tokens shifted by one, positions count from 0 in each sample and
+// every label counts, unless the document rules change that.
 class SampleSource : public DataSource {
  public:
   SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length, const DocumentRules& documents = {});

@@ -51,15 +51,15 @@ void check_stream(const JsonView& json, const StreamOptions& options) {
 
 BlockStart read_start(const JsonView& json, const StreamOptions& options) {
   BlockStart start;
-  start.place = {json.at("epoch").integer(), json.at("part").integer(), json.at("offset").integer()};
+  start.position = {json.at("epoch").integer(), json.at("part").integer(), json.at("offset").integer()};
   start.block = json.at("block").integer();
   start.first_sample = json.at("first_sample").integer();
   for (const int64_t id : json.at("carry").integers(0, std::numeric_limits<int32_t>::max()))
     start.carry.push_back(static_cast<int32_t>(id));
-  const StreamPlace& place = start.place;
-  if (place.epoch < 0 || place.part < 0 || place.part > options.files->parts() || place.offset < 0 ||
+  const StreamPosition& position = start.position;
+  if (position.epoch < 0 || position.part < 0 || position.part > options.files->parts() || position.offset < 0 ||
       start.block < 0 || start.first_sample < 0 || std::ssize(start.carry) > options.seq_length)
-    bad_input("{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, place.part, place.epoch,
+    bad_input("{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, position.part, position.epoch,
               start.block, start.first_sample);
   check_ids(start.carry, options.tokenizer->vocab_size());
   return start;
@@ -70,9 +70,9 @@ BlockStart read_start(const JsonView& json, const StreamOptions& options) {
 std::string write_bookmark(const BlockStart& start, const StreamOptions& options) {
   nlohmann::json json = identity(options);
   json.update({{"files", options.files->fingerprint()},
-               {"epoch", start.place.epoch},
-               {"part", start.place.part},
-               {"offset", start.place.offset},
+               {"epoch", start.position.epoch},
+               {"part", start.position.part},
+               {"offset", start.position.offset},
                {"block", start.block},
                {"first_sample", start.first_sample},
                {"carry", start.carry}});

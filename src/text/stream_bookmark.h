@@ -1,4 +1,4 @@
-// The bookmark of a streamed corpus: where a block begins, as text that a checkpoint keeps.
+// The bookmark of a streamed corpus: the start of a block, as text that a checkpoint keeps.
 //
 // A position is valid only for the stream it was taken from: the same files, tokenizer, --split, --json-key,
 // --seed and --seq-length. The bookmark records them, and any other stream rejects it.

@@ -28,7 +28,7 @@ TextKind text_kind(std::string_view path) {
   return is_json_name(without_packing(path)) ? TextKind::JsonLines : TextKind::Plain;
 }
 
-// Whether a name is one of those that come with data and are no data: README, LICENSE.txt, CHANGELOG-2.md.
+// Whether a name is that of a file about the data: README, LICENSE.txt, CHANGELOG-2.md.
 bool is_about_the_data(std::string_view name) {
   static const std::array<std::string_view, 10> kNames{"readme",   "license",   "licence", "copying",
                                                        "notice",   "changelog", "authors", "contributing",
@@ -122,8 +122,8 @@ void StreamFiles::add_folder(const std::string& folder) {
               link.string());
   });
   std::error_code error;
-  // Beside files whose names call them text, others are notes or scripts; in a folder without such files, as one of
-  // source code, they are the text.
+  // If some names identify their files as text, other files are notes or scripts; in a folder without such names, as
+  // one of source code, they are the text.
   const bool any_suffix = std::none_of(found.begin(), found.end(), [](const fs::path& path) {
     return is_text_name(path.string()) && !is_about_the_data(name_of_file(path.string()));
   });

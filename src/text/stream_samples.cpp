@@ -156,14 +156,14 @@ class StreamSamples::Maker {
 
   StreamOptions options_;
   size_t memory_;
-  TokenBlocks blocks_;  // the thread's
-  std::mutex mutex_;    // of everything below
+  TokenBlocks blocks_;  // used by the thread alone
+  std::mutex mutex_;    // guards everything below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const TokenBlock>> made_;  // neighbours, in order
   std::deque<BlockStart> starts_;
   std::multiset<int64_t> waiting_;  // samples
-  int64_t latest_ = -1;             // the largest sample asked for since the last jump
-  int64_t reached_ = 0;             // the first sample of the block to be made next
+  int64_t latest_ = -1;             // the largest sample requested since the last jump
+  int64_t reached_ = 0;             // the first sample of the next block to make
   std::exception_ptr error_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

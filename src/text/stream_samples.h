@@ -1,8 +1,8 @@
 // StreamSamples: a streamed corpus as an endless list of samples, prepared just in time by a background thread.
 //
-// Reading sample i is a pure function, as for every source: all readers get the same sample i, in any order.
-// Reading is fast for readers that stay close to each other: the thread makes the block after the one that is being
-// read, and keeps the latest blocks (kMemory bytes) for readers that lag. Earlier samples are recomputed.
+// Reading sample i is a pure function, as for every source: all readers get the same sample i, in any order. Reading is
+// fast for readers that stay close to each other: the thread makes the block after the one that is being read, and
+// keeps the latest blocks (kMemory bytes) for readers that lag. Earlier samples are recomputed.
 //
 // A bookmark records where the block of a sample begins; a resumed run starts there and skips the text consumed before.
 // Without one the result is the same, after a longer wait: `read` times out after ten minutes, with a Failure that
@@ -26,7 +26,7 @@ namespace trifold {
 
 class StreamSamples : public Samples {
  public:
-  // BadInput for mistakes in the first document; later ones are thrown by `read`.
+  // BadInput for mistakes in the first document; `read` throws those in later ones.
   explicit StreamSamples(const StreamOptions& options, size_t memory = kMemory);
   ~StreamSamples() override;
   StreamSamples(const StreamSamples&) = delete;

@@ -1,13 +1,13 @@
 // TextSamples: a plain text file as samples. The whole file is one document.
 //
-// --split cuts the *token stream* into contiguous parts: 90,10 holds out the last tenth. A part is cut into
-// windows of seq_length + 1 tokens, neighbours sharing one token, and the windows are shuffled in every
-// epoch. For training the cut is shifted by a pseudo-random distance each epoch, so that epochs over a small
-// text differ: a window then starts anywhere, not only at multiples of seq_length. Validation and test always use the
-// same cut, so their losses are comparable.
+// --split cuts the token stream into contiguous parts: 90,10 holds out the last tenth. A part is cut into windows of
+// seq_length + 1 tokens, of which neighbours share one, and the windows are shuffled in every epoch. For training the
+// cut is shifted by a pseudo-random distance each epoch, so that epochs over a small text differ: a window then starts
+// anywhere, not only at multiples of seq_length. Validation and test always use the same cut, so their losses are
+// comparable.
 //
-// This order is Trifold's own, not Megatron-LM's (which has no text files): a pure function of the seed that does not
-// depend on the number of samples requested. It needs no memory: the shuffle is a keyed permutation
+// This order is Trifold's own, not Megatron-LM's (which does not read text files): a pure function of the seed that
+// does not depend on the number of samples requested. It needs no memory: the shuffle is a keyed permutation
 // (data/permutation.h).
 #pragma once
 
@@ -30,8 +30,8 @@ namespace trifold {
 // once, line by line, into 4 bytes of memory per token.
 class TextTokens {
  public:
-  // `tokenizer` is used only while constructing; a null pointer stands for bytes. BadInput when the file is
-  // missing or empty, or when a token is outside [0, vocab_size).
+  // `tokenizer` is used only during construction; null: bytes. BadInput if the file is missing or empty, or a token is
+  // outside [0, vocab_size).
   TextTokens(const std::string& path, const Tokenizer* tokenizer, int64_t vocab_size);
 
   const std::string& path() const { return path_; }
@@ -48,9 +48,9 @@ class TextTokens {
 
 class TextSamples : public Samples {
  public:
-  // Tokens [part.begin, part.end) of `text`; count() is at least `num_samples`, in whole epochs. BadInput
-  // when the part is too short for one sample. `fixed_cut`: the cut is not shifted in training either, so that every
-  // epoch has the same samples.
+  // Tokens [part.begin, part.end) of `text`; count() is at least `num_samples`, in whole epochs. BadInput if the part
+  // is too short for one sample. `fixed_cut`: the cut is not shifted in training either, so that every epoch has the
+  // same samples.
   TextSamples(std::shared_ptr<const TextTokens> text, Interval part, Split split, int64_t seq_length,
               int64_t num_samples, uint64_t seed, bool fixed_cut = false);
 
@@ -68,8 +68,8 @@ class TextSamples : public Samples {
   Interval part_;
   int64_t seq_length_;
   uint64_t seed_;
-  int64_t windows_ = 0;    // per epoch
-  int64_t max_shift_ = 0;  // the first window of an epoch starts at 0 .. max_shift_ of the part
+  int64_t windows_ = 0;    // windows per epoch
+  int64_t max_shift_ = 0;  // an epoch's first window starts at one of the tokens 0 .. max_shift_ of the part
   int64_t epochs_ = 1;
 };
 

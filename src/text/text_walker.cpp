@@ -11,8 +11,8 @@ namespace trifold {
 TextWalker::TextWalker(const StreamFiles& files, const SplitFractions& fractions, Split split, uint64_t seed)
     : files_(files), fractions_(fractions), split_(split), seed_(seed) {}
 
-void TextWalker::go_to(const StreamPlace& place) {
-  place_ = place;
+void TextWalker::go_to(const StreamPosition& position) {
+  position_ = position;
   packed_.reset();
   open_.clear();
 }
@@ -32,9 +32,9 @@ void TextWalker::add_documents(const StreamFile& file, size_t begin, int64_t off
   }
   for (size_t at = begin; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
-    const int64_t place = offset + static_cast<int64_t>(at - begin);
-    if (text.find_first_not_of(" \t\r", at) < end && takes(file, place))
-      documents.push_back({at, end, &file, place});
+    const int64_t position = offset + static_cast<int64_t>(at - begin);
+    if (text.find_first_not_of(" \t\r", at) < end && takes(file, position))
+      documents.push_back({at, end, &file, position});
     at = end + 1;
   }
 }
@@ -56,7 +56,7 @@ size_t TextWalker::end_of_document(const StreamFile& file, std::string_view open
 void TextWalker::read_packed(const StreamFile& file, std::string& text, std::vector<RawDocument>& documents) {
   if (!packed_) {
     packed_ = open_bytes(file.path, file.packing);
-    skip_bytes(*packed_, place_.offset, file.path);
+    skip_bytes(*packed_, position_.offset, file.path);
   }
   size_t end = end_of_document(file, open_);
   while (end == 0) {
@@ -70,32 +70,32 @@ void TextWalker::read_packed(const StreamFile& file, std::string& text, std::vec
       bad_input(
           "{}: the line from byte {} on (unpacked) is longer than {} bytes; "
           "one JSON object a line is expected",
-          file.path, place_.offset, StreamFiles::kLongestLine);
+          file.path, position_.offset, StreamFiles::kLongestLine);
   }
   const bool ended = end == 0;
   if (ended) end = open_.size();
   const size_t begin = text.size();
   text.append(open_, 0, end);
-  add_documents(file, begin, place_.offset, text, documents);
+  add_documents(file, begin, position_.offset, text, documents);
   open_.erase(0, end);
-  place_.offset += static_cast<int64_t>(end);
+  position_.offset += static_cast<int64_t>(end);
   if (ended) next_part();
 }
 
 void TextWalker::next_part() {
   packed_.reset();
   open_.clear();
-  ++place_.part;
-  place_.offset = 0;
+  ++position_.part;
+  position_.offset = 0;
 }
 
 bool TextWalker::read_more(std::string& text, std::vector<RawDocument>& documents) {
-  if (place_.part == files_.parts()) {
-    go_to({place_.epoch + 1, 0, 0});
+  if (position_.part == files_.parts()) {
+    go_to({position_.epoch + 1, 0, 0});
     return false;
   }
-  const Permutation order(philox_key(seed_, fmt::format("stream, epoch {}", place_.epoch)), files_.parts());
-  const int64_t part = order(place_.part);
+  const Permutation order(philox_key(seed_, fmt::format("stream, epoch {}", position_.epoch)), files_.parts());
+  const int64_t part = order(position_.part);
   const StreamFile& file = files_.file_of(part);
   if (file.packing != Packing::None) {
     read_packed(file, text, documents);

@@ -1,8 +1,8 @@
 // TextWalker visits the texts of a streamed corpus in an order that is a pure function of the seed and the files.
 //
 // An epoch visits every part (text/stream_files.h) once, in its own pseudo-random order. A part of plain text is one
-// document, and so is each line of JSON; packed plain text is cut into documents of the same size. A hash of its file's
-// name and its position there assigns each document to training, validation or test, independently of the seed.
+// document, and so is each line of JSON; packed plain text is cut into documents of the size of a part. A hash of its
+// file's name and its position there assigns each document to training, validation or test, independently of the seed.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@
 
 namespace trifold {
 
-// Where reading continues: `part` counts in the order of the epoch, `offset` is for packed files only.
-struct StreamPlace {
+// The position at which reading continues: `part` counts in the order of the epoch; `offset` is used only in packed
+// files.
+struct StreamPosition {
   int64_t epoch = 0;
   int64_t part = 0;
   int64_t offset = 0;  // bytes, unpacked
@@ -35,11 +36,11 @@ class TextWalker {
   // `files` must outlive this object.
   TextWalker(const StreamFiles& files, const SplitFractions& fractions, Split split, uint64_t seed);
 
-  const StreamPlace& place() const { return place_; }
-  void go_to(const StreamPlace& place);
+  const StreamPosition& position() const { return position_; }
+  void go_to(const StreamPosition& position);
 
   // Appends the next bytes of the epoch to `text` and the documents in them to `documents`: a part, or some hundred
-  // kilobytes of a packed file. False at the end of the epoch; the place is then the beginning of the next.
+  // kilobytes of a packed file. False at the end of the epoch; the position is then the beginning of the next.
   bool read_more(std::string& text, std::vector<RawDocument>& documents);
 
  private:
@@ -54,8 +55,8 @@ class TextWalker {
   SplitFractions fractions_;
   Split split_;
   uint64_t seed_;
-  StreamPlace place_;
-  std::unique_ptr<ByteReader> packed_;  // of the current part; its next byte is place_.offset + open_.size()
+  StreamPosition position_;
+  std::unique_ptr<ByteReader> packed_;  // at byte position_.offset + open_.size()
   std::string open_;                    // read, but not yet returned
 };
 

@@ -68,8 +68,8 @@ TokenBlocks::TokenBlocks(const StreamOptions& options)
 
 void TokenBlocks::go_to(const BlockStart& start) {
   start_ = start;
-  walker_.go_to(start.place);
-  epoch_has_documents_ = epoch_has_tokens_ = start.place.part > 0 || start.place.offset > 0;
+  walker_.go_to(start.position);
+  epoch_has_documents_ = epoch_has_tokens_ = start.position.part > 0 || start.position.offset > 0;
 }
 
 // Documents are divided into runs of about kShare bytes; the result has one list for each, in their order.
@@ -148,7 +148,7 @@ std::unique_ptr<TokenBlock> TokenBlocks::next(const std::atomic<bool>& stop) {
   auto block = std::make_unique<TokenBlock>(start_, options_, tokens);
   const int64_t used = (block->end_sample() - block->first_sample()) * options_.seq_length;
   start_.carry.assign(tokens.begin() + used, tokens.end());
-  start_.place = walker_.place();
+  start_.position = walker_.position();
   start_.first_sample = block->end_sample();
   ++start_.block;
   return block;

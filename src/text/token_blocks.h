@@ -1,12 +1,12 @@
 // TokenBlocks: a streamed corpus as samples, block by block.
 //
-// A block is the documents that follow each other in the order of the walker (text/text_walker.h), a few
-// megabytes of text; a small corpus is repeated within a block. Several threads tokenize them. All tokens
-// form one row, with the end of each document marked if the tokenizer has a token for it, and the row is cut
-// into windows of seq_length + 1 tokens, of which neighbours share one. The windows of a block are shuffled.
-// Tokens that do not fill a window are prepended to the next block, so no token is lost. Blocks grow from 1 to 8 MiB:
-// the first is ready quickly, later ones mix samples well. Every sample is a pure function of (seed, files, tokenizer,
-// seq_length); `first_block` is for tests, which have less text.
+// A block is a run of documents in the order of the walker (text/text_walker.h), a few megabytes of text; a small
+// corpus is repeated within a block. Several threads tokenize the documents. All tokens form one row, with the end of
+// each document marked if the tokenizer has a token for it, and the row is cut into windows of seq_length + 1 tokens,
+// of which neighbours share one. The windows of a block are shuffled. Tokens that do not fill a window are prepended to
+// the next block, so no token is lost. Blocks grow from 1 to 8 MiB: the first is ready quickly, later ones mix samples
+// well. Every sample is a pure function of (seed, files, tokenizer, seq_length); `first_block` is for tests, which have
+// less text.
 #pragma once
 
 #include <atomic>
@@ -34,18 +34,18 @@ struct StreamOptions {
   Split split = Split::Train;
   int64_t seq_length = 0;
   uint64_t seed = 0;
-  int threads = 1;                       // that make tokens
-  bool one_pass = false;                 // a block ends with the epoch
-  size_t first_block = size_t{1} << 20;  // bytes of text; blocks double from there, three times;
-  // fewer if a tiny corpus is repeated many times
+  int threads = 1;        // threads that tokenize
+  bool one_pass = false;  // a block ends with the epoch
+  // Bytes of text in the first block; the size doubles three times, or fewer for a tiny corpus repeated many times.
+  size_t first_block = size_t{1} << 20;
 };
 
-// Where a block begins: everything needed to make it.
+// The start of a block: everything needed to make it.
 struct BlockStart {
-  StreamPlace place;
-  int64_t block = 0;           // counted over all epochs
-  int64_t first_sample = 0;    // of the block
-  std::vector<int32_t> carry;  // tokens of earlier blocks, less than a sample
+  StreamPosition position;
+  int64_t block = 0;           // index over all epochs
+  int64_t first_sample = 0;    // first sample of the block
+  std::vector<int32_t> carry;  // tokens left over from earlier blocks, less than a sample
 };
 
 class TokenBlock {
@@ -56,7 +56,7 @@ class TokenBlock {
   int64_t first_sample() const { return first_sample_; }
   int64_t end_sample() const { return first_sample_ + samples_; }
   size_t bytes() const;
-  // Sample `index`, counted over all blocks.
+  // Copies sample `index`, counted over all blocks, to `out`.
   void read(int64_t index, std::span<int32_t> out) const;
 
  private:
@@ -93,7 +93,7 @@ class TokenBlocks {
   ThreadPool pool_;
   BlockStart start_;
   bool epoch_ended_ = false;
-  // Whether the epoch being read has documents so far; true if its beginning was not read.
+  // Whether documents of the current epoch have been read; true if its beginning was skipped.
   bool epoch_has_documents_ = false;
   bool epoch_has_tokens_ = false;
   std::string text_;

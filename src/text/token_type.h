@@ -1,4 +1,4 @@
-// TokenType: how one token is stored in the .bin file of an indexed data set. The values are the codes of the
+// TokenType: the type in which the .bin file of an indexed data set stores a token. The values are the codes of the
 // .idx file.
 #pragma once
 
@@ -11,8 +11,7 @@ namespace trifold {
 
 enum class TokenType : uint8_t { U8 = 1, I8 = 2, I16 = 3, I32 = 4, I64 = 5, U16 = 8 };
 
-// The token type with this .idx code; none for codes that are unknown or name a floating-point type (6 f64, 7
-// f32).
+// The token type with this .idx code; nullopt for codes that are unknown or name a floating-point type (6 f64, 7 f32).
 constexpr std::optional<TokenType> token_type_of_code(uint8_t code) {
   if ((code >= 1 && code <= 5) || code == 8) return static_cast<TokenType>(code);
   return std::nullopt;
@@ -71,7 +70,7 @@ constexpr int64_t max_token(TokenType type) {
   return 0;
 }
 
-// True if negative ids can be stored; they are never valid and must be checked for.
+// Whether the type can store negative ids, which are never valid and must be checked for.
 constexpr bool is_signed(TokenType type) { return type != TokenType::U8 && type != TokenType::U16; }
 
 // The choice of Megatron-LM's preprocessing: two bytes if the vocabulary is small enough, four otherwise.

@@ -1,5 +1,5 @@
-// TrainingText: the data of --data-path, opened in the form that a model reads: running text (text/corpus.h),
-// or pairs of sentences (tasks/bert_samples.h). Sources share the open files with it and may outlive it.
+// TrainingText is the data of --data-path, opened in the form that a model reads: running text (text/corpus.h), or
+// pairs of sentences (tasks/bert_samples.h). Sources share the open files with it and may outlive it.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace trifold {
 
-// What a user should know of the data before a run.
+// Notes on the data for the user, shown before a run.
 struct DataNotes {
-  std::vector<std::string> files;  // of streamed paths: what is read and what is left out, a line each
+  std::vector<std::string> files;  // for streamed paths: the files read and the files ignored, a line each
   std::vector<std::string> warnings;
 };
 
@@ -24,7 +24,7 @@ class TrainingText {
  public:
   virtual ~TrainingText() = default;
 
-  // False if the split is empty.
+  // Whether the split has a share above 0.
   virtual bool has(Split split) const = 0;
   // Whether paths have weights; passes over the data are then undefined.
   virtual bool weighted() const { return false; }

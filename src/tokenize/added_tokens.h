@@ -1,5 +1,5 @@
-// AddedTokens: the "added_tokens" of a Hugging Face tokenizer.json, such as "<|endoftext|>" or "[MASK]":
-// texts that always become one token.
+// AddedTokens: the "added_tokens" of a Hugging Face tokenizer.json, such as "<|endoftext|>" or "[MASK]": texts that
+// always become one token.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct TextPart {
 
 class AddedTokens {
  public:
-  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps the id it has there.
+  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps its id there.
   AddedTokens(const nlohmann::json& json, const std::unordered_map<std::string, int32_t>& vocabulary,
               const TextNormalizer& normalizer);
 
@@ -34,7 +34,7 @@ class AddedTokens {
   std::vector<TextPart> find_normalized(std::string_view text) const { return find(normalized_, text); }
 
   const std::unordered_map<std::string, int32_t>& ids() const { return ids_; }
-  // The text of each token for decoding; normalised for tokens that are matched so.
+  // The text of each token for decoding; normalised for tokens that are matched after normalisation.
   const std::unordered_map<int32_t, std::string>& texts() const { return texts_; }
   bool is_special(int32_t id) const { return special_.contains(id); }
 
@@ -43,8 +43,8 @@ class AddedTokens {
     std::string text;
     int32_t id;
     bool single_word;   // not inside a longer word
-    bool takes_before;  // with the white space before it
-    bool takes_behind;
+    bool takes_before;  // includes the white space before it
+    bool takes_behind;  // includes the white space after it
   };
   // Indexed by first byte, longest first.
   using Tokens = std::array<std::vector<Token>, 256>;

@@ -1,6 +1,6 @@
-// BytePairs: byte-level byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with
-// subword units", 2016; on bytes as in GPT-2): a word starts as its bytes; the adjacent pair that comes first in a list
-// of merges is merged, until the word contains no pair of the list.
+// BytePairs: byte-level byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword
+// units", 2016; on bytes as in GPT-2). A word starts as its bytes; the adjacent pair that is first in a list of merges
+// is merged, until the word contains no pair of the list.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ namespace trifold {
 
 class JsonView;
 
-// The printable character that stands for a byte in a vocabulary (GPT-2's table). Bytes 33..126,
-// 161..172 and 174..255 stand for the characters of these numbers, the others for 256, 257, ... in order.
+// The printable character that represents a byte in a vocabulary (GPT-2's table): for bytes 33..126, 161..172 and
+// 174..255 the character with that code, for the other bytes the characters 256, 257, ... in order.
 char32_t character_of_byte(uint8_t byte);
-// The bytes of a token in such a vocabulary; a token with a character outside the table stands for itself.
+// The bytes of a token in such a vocabulary; a token with a character outside the table represents itself.
 std::string bytes_of_token(std::string_view token);
 
 class BytePairs {
@@ -45,12 +45,12 @@ class BytePairs {
   void merge(std::vector<int32_t>& ids) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::unordered_map<uint64_t, Merge> merges_;  // by both ids
+  std::unordered_map<uint64_t, Merge> merges_;  // [both ids]
   std::array<std::optional<int32_t>, 256> bytes_;
   std::optional<int32_t> unknown_;
   bool fuse_unknown_ = false;
   bool whole_words_ = false;  // a word in the vocabulary is one token without merging
-  uint64_t instance_;         // distinguishes cached words of this object from those of others
+  uint64_t instance_;         // key of this object's words in the shared cache
 };
 
 }  // namespace trifold

@@ -1,10 +1,10 @@
 // DocumentEncoder tokenizes a document of any length in bounded memory.
 //
-// Bytes are encoded as the caller passes them. The result of other tokenizers depends on more than a line, so they get
-// large pieces, cut where Tokenizer::find_cut() says that nothing changes: Hugging Face's at a line end between an ASCII
-// character and an ASCII letter or digit, SentencePiece models at a place in the text that was tried. The tokens are
-// therefore those of the whole document; a prefix ("add_prefix_space", "add_dummy_prefix") is put only before the first
-// piece. A text without such a place for kLongestPiece bytes is cut every kLongestPiece bytes, like long lines
+// Bytes are encoded as the caller passes them. Other tokenizers look beyond a line, so they get large pieces, cut where
+// Tokenizer::find_cut() says that the cut does not change the tokens: Hugging Face's at a line end between an ASCII
+// character and an ASCII letter or digit, SentencePiece models at a place that was tested. The tokens therefore equal
+// the tokens of the whole document; a prefix ("add_prefix_space", "add_dummy_prefix") is put only before the first
+// piece. A text without such a place within kLongestPiece bytes is cut after that many bytes, as long lines are
 // (tokenize/text_lines.h).
 #pragma once
 
@@ -25,8 +25,8 @@ class DocumentEncoder {
   static constexpr size_t kPiece = size_t{1} << 14;         // least bytes of a piece
   static constexpr size_t kLongestPiece = size_t{1} << 20;  // most bytes of a piece
 
-  // Takes the next part of the document, which may end between any two characters (a tokenizer that reads lines gets
-  // the part unchanged). Appends the tokens that are final by now to `ids`.
+  // Adds the next part of the document, which may end between any two characters (a tokenizer that reads lines gets the
+  // part unchanged). Appends the tokens that are final by now to `ids`.
   void add(std::string_view text, std::vector<int32_t>& ids);
   // Appends the remaining tokens; the next `add` begins another document.
   void finish(std::vector<int32_t>& ids);
@@ -37,8 +37,8 @@ class DocumentEncoder {
 
   const Tokenizer& tokenizer_;
   std::string open_;
-  size_t searched_ = 0;  // no cut is before this byte of `open_`
-  PieceState state_;     // after the piece before `open_`
+  size_t searched_ = 0;  // the bytes of `open_` before this one contain no cut
+  PieceState state_;     // state after the piece before `open_`
 };
 
 }  // namespace trifold

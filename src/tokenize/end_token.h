@@ -1,4 +1,4 @@
-// The token that ends a document, where a tokenizer's own file does not name it.
+// Finds the token that ends a document if a tokenizer's own file does not name it.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace trifold {
 
 // The ids of a tokenizer's tokens.
 struct TokenIds {
-  FunctionRef<std::optional<int32_t>(const std::string&)> of;  // of a token by its text, if it exists
+  FunctionRef<std::optional<int32_t>(const std::string&)> of;  // the id of a token's text, if it exists
   int64_t vocab_size = 0;
 };
 
-// The id of the token that ends a document, of the first of these that names one the vocabulary has:
+// The id of the token that ends a document, by the first of these that names a token in the vocabulary:
 //   - `named`, the value of --eod-token, which must exist (BadInput),
-//   - beside `model_file`: "eos_token" in tokenizer_config.json, then in special_tokens_map.json, "eos_token_id" in
-//     config.json, then in generation_config.json (the first id of a list).
+//   - in the folder of `model_file`: "eos_token" in tokenizer_config.json, then in special_tokens_map.json,
+//     "eos_token_id" in config.json, then in generation_config.json (the first id of a list).
 // BadInput for such a file that is not JSON or whose value is of another type.
 std::optional<int32_t> find_end_token(const std::string& model_file, const std::optional<std::string>& named,
                                       const TokenIds& ids);

@@ -1,8 +1,7 @@
-// HuggingFaceTokenizer: a tokenizer.json of Hugging Face's `tokenizers` library, of two kinds: byte-level BPE
-// (GPT-2, Llama 3, Qwen) and WordPiece (BERT). The ids are those of the library's encode(text,
-// add_special_tokens=False): tokens that a "post_processor" would put around a text, truncation and padding
-// are left out, because training cuts the text itself. As in the library, the texts of special tokens become these
-// tokens wherever they occur.
+// HuggingFaceTokenizer reads a tokenizer.json of Hugging Face's `tokenizers` library, of two kinds: byte-level BPE
+// (GPT-2, Llama 3, Qwen) and WordPiece (BERT). The ids equal the library's encode(text, add_special_tokens=False):
+// tokens that a "post_processor" would put around a text, truncation and padding are left out, because training cuts
+// the text itself. As in the library, the texts of special tokens become these tokens wherever they occur.
 #pragma once
 
 #include <memory>
@@ -22,9 +21,9 @@ namespace trifold {
 
 class HuggingFaceTokenizer : public Tokenizer {
  public:
-  // BadInput, naming the file, when it is missing, is not a tokenizer.json, or is of an unsupported kind; the message
-  // lists the supported ones.
-  // The end of a document is the token `end_token`, or the one that tokenize/end_token.h finds.
+  // BadInput, naming the file, if it is missing, is not a tokenizer.json, or is of an unsupported kind; the message
+  // lists the supported kinds. A document ends with the token `end_token`, or by default with the token that
+  // tokenize/end_token.h finds.
   explicit HuggingFaceTokenizer(const std::string& file,
                                 const std::optional<std::string>& end_token = std::nullopt);
 
@@ -59,10 +58,10 @@ class HuggingFaceTokenizer : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   std::variant<BytePairs, WordPieces> model_;
   AddedTokens added_;
-  std::vector<std::string> tokens_;  // by id; an id without a token has an empty one
+  std::vector<std::string> tokens_;  // [id] empty for an id without a token
   std::optional<int32_t> eod_;
   std::string piece_prefix_ = "##";
-  bool clean_up_ = true;  // decoding WordPiece: no space before punctuation
+  bool clean_up_ = true;  // decoding WordPiece: remove spaces before punctuation
 };
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// Writes characters into the text of an ICU regular expression, case-insensitively where needed. ICU's own "(?i"
-// depends on the Unicode version of the host's library; here case folding is spelled out as in Oniguruma
+// Writes characters into the text of an ICU regular expression, case-insensitively if needed. ICU's own "(?i" depends
+// on the Unicode version of the host's library; here case folding is spelled out as in Oniguruma
 // (tokenize/unicode/unicode_tables.h).
 #pragma once
 

@@ -266,7 +266,7 @@ Words PreTokenizer::cut(std::string_view text, bool goes_on) const {
   return words;
 }
 
-// Tries a variety of texts, cut as line_cut_ allows: whether the words of the pieces are those of the whole.
+// Tests on a variety of texts, cut as line_cut_ allows, whether the pieces have the same words as the whole.
 bool PreTokenizer::cuts_lines() const {
   for (char end = 0; end < 0x7F; ++end) {
     if (!may_end_line(end)) continue;

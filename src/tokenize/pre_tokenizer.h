@@ -1,5 +1,5 @@
-// PreTokenizer: the "pre_tokenizer" of a Hugging Face tokenizer.json: it cuts text into words, which the model then
-// splits into tokens.
+// PreTokenizer: the "pre_tokenizer" of a Hugging Face tokenizer.json, which cuts text into words. The model then splits
+// words into tokens.
 #pragma once
 
 #include <unicode/regex.h>
@@ -25,32 +25,31 @@ struct Words {
 
 class PreTokenizer {
  public:
-  // `json` is the value of "pre_tokenizer", null included: then the whole text is one word. BadInput for a kind that is
-  // not one of ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Sequence, for a
-  // pattern that tokenize/ruby_pattern.h or ICU cannot read, and for one that is slow on a line of text; also for more
-  // than kMostTokenizerSteps steps, which take time for every text.
+  // `json` is the value of "pre_tokenizer"; if null, the whole text is one word. BadInput for a kind that is not one of
+  // ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Sequence, for a pattern
+  // that tokenize/ruby_pattern.h or ICU cannot read, for one that is slow on a line of text, and for more than
+  // kMostTokenizerSteps steps.
   explicit PreTokenizer(const nlohmann::json& json);
 
   // Whether words are sequences of bytes, each written as one character in the vocabulary.
   bool is_byte_level() const { return byte_level_; }
   // `text` must be UTF-8 and outlive the words. No word is empty. Throws Error, naming the pattern, if matching would
-  // take too long or too much memory.
-  // `goes_on`: the text continues one that was cut as line_cut() allows; a space is put before it only where the whole
-  // text would have one.
+  // take too long or too much memory. `goes_on`: the text continues one that was cut as line_cut() allows; a space is
+  // put before it only where the whole text would have one.
   Words cut(std::string_view text, bool goes_on = false) const;
-  // The cuts at which the words of the pieces are those of the whole text, determined by experiment.
+  // The kind of cut at which the pieces have the same words as the whole text, determined by experiment.
   LineCut line_cut() const { return line_cut_; }
 
  private:
   // The treatment of the matches of a pattern and of the text between them.
   enum class Behavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
   struct Stage {
-    std::string source = {};                                     // of the pattern, for messages
-    std::shared_ptr<const icu::RegexPattern> pattern = nullptr;  // else single characters:
+    std::string source = {};                                     // text of the pattern, for messages
+    std::shared_ptr<const icu::RegexPattern> pattern = nullptr;  // if null, `matches` single characters
     bool (*matches)(char32_t) = nullptr;
     Behavior behavior = Behavior::Isolated;
     bool invert = false;        // matches and the text between them swap roles
-    bool prefix_space = false;  // no cut: puts a space before a word that has none
+    bool prefix_space = false;  // instead of cutting: puts a space before a word that has none
   };
   struct Part {
     size_t begin;
@@ -78,7 +77,7 @@ class PreTokenizer {
   int32_t most_time_;  // time limit per text, in ICU's steps
   bool byte_level_ = false;
   LineCut line_cut_ = LineCut::None;
-  bool prefix_is_once_ = true;  // no space is added where a text was cut
+  bool prefix_is_once_ = true;  // no space is added to a text that continues another
 };
 
 }  // namespace trifold

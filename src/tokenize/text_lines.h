@@ -1,4 +1,4 @@
-// Cuts text for tokenizers that must not get all of it at once.
+// Cuts text into pieces for tokenizers that must not get all of it at once.
 #pragma once
 
 #include <string_view>
@@ -7,18 +7,19 @@
 
 namespace trifold {
 
-// Calls body(line) for each line of `text`, its line end included. A line longer than `longest` bytes comes in pieces
-// that end after a space if there is one, and never inside a UTF-8 character.
+// Calls body(line) for each line of `text`, including its line end. A line longer than `longest` bytes is passed in
+// pieces that end after a space if there is one, and never inside a UTF-8 character.
 void for_each_line(std::string_view text, size_t longest, FunctionRef<void(std::string_view)> body);
 
-// Where to cut `text`, which is longer than `longest` and has no line end before that, by the same rule.
+// The position at which to cut `text`, which is longer than `longest` and has no line end before that, by the same
+// rule.
 size_t cut_before(std::string_view text, size_t longest);
 
-// Where a text may be cut, at a line end between may_end_line() and may_begin_line() characters, so that the pieces
-// have the same words as the whole.
+// A kind of cut, at a line end between may_end_line() and may_begin_line() characters, by which the pieces have the
+// same words as the whole text.
 enum class LineCut { None, BeforeLineEnd, AfterLineEnd };
 
-// The first such place in `text` from `from` on, 0 if there is none.
+// The first such cut in `text` from `from` on, 0 if there is none.
 size_t find_line_cut(std::string_view text, size_t from, LineCut place);
 
 // Excludes marks that may close a token like "<mask>", which could include the white space after it.
@@ -28,7 +29,7 @@ constexpr bool may_begin_line(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Longest piece given to a tokenizer at a time.
+// The longest piece given to a tokenizer at a time.
 inline constexpr size_t kLongestLine = size_t{1} << 16;
 
 }  // namespace trifold

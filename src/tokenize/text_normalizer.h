@@ -1,4 +1,4 @@
-// TextNormalizer: the "normalizer" of a Hugging Face tokenizer.json: changes text before it is cut into words.
+// TextNormalizer: the "normalizer" of a Hugging Face tokenizer.json, which changes text before it is cut into words.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace trifold {
 
-// The most steps of a pre_tokenizer or normalizer, sequences within sequences included; published ones have up to ten.
+// The most steps of a pre_tokenizer or normalizer, counting sequences within sequences; published ones have up to ten.
 inline constexpr size_t kMostTokenizerSteps = 64;
 
 class TextNormalizer {
  public:
-  // `json` is the value of "normalizer", null included: then text is unchanged. BadInput for a kind that is not one of
-  // NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence, and for too many steps.
+  // `json` is the value of "normalizer"; if null, text is unchanged. BadInput for a kind that is not one of NFC, NFD,
+  // NFKC, NFKD, Lowercase, StripAccents, BertNormalizer and Sequence, and for too many steps.
   explicit TextNormalizer(const nlohmann::json& json);
 
   // `text` must be UTF-8.

@@ -1,4 +1,4 @@
-// Tokenizer: text to token ids and back.
+// Tokenizer converts text to token ids and token ids to text.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SentencePieceProcessor;
 
 namespace trifold {
 
-// What the pieces of a document so far leave for the next one.
+// The state that earlier pieces of a document leave for the next one.
 struct PieceState {
   bool inside = false;  // the previous piece ended in plain text
   std::string last;     // its last character
@@ -32,28 +32,27 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   // The id that ends a document, if the tokenizer has one.
   virtual std::optional<int32_t> eod() const = 0;
-  // Whether the parts of a text may be encoded one by one wherever it is cut. Otherwise a document is encoded in pieces as
+  // Whether a text may be cut anywhere and its parts encoded one by one. Otherwise a document is encoded in pieces as
   // large as possible (tokenize/document_encoder.h).
   virtual bool reads_lines() const { return false; }
-  // Where such a piece of a longer text may end without changing the tokens: a position in `text` of at least `from`; 0:
-  // nowhere.
+  // A position in `text`, at least `from`, at which such a piece may end without changing the tokens; 0: none.
   virtual size_t find_cut(std::string_view text, size_t from) const {
     return find_line_cut(text, from, LineCut::AfterLineEnd);
   }
-  // Whether its tokens are bytes. All others are for text in UTF-8 (expect_utf8 in tokenize/unicode/unicode.h).
+  // Whether tokens are bytes. Other tokenizers need text in UTF-8 (expect_utf8 in tokenize/unicode/unicode.h).
   virtual bool takes_bytes() const { return false; }
-  // BadInput if a text contains the id that ends documents, which only a tokenizer that takes bytes can meet in one.
+  // BadInput if a text contains the id that ends documents, which only the text of a byte tokenizer can contain.
   virtual void expect_one_document(std::string_view) const {}
   // Identifies the tokenizer: its kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  // The same for the next piece of a text, cut by find_cut. `state` is that of the pieces before (new before the first)
-  // and is updated.
+  // Appends the ids of the next piece of a text, cut by find_cut. `state` is the state after the earlier pieces (new
+  // before the first) and is updated.
   virtual void encode_piece(std::string_view text, PieceState& /*state*/, std::vector<int32_t>& ids) const {
     encode(text, ids);
   }
-  // BadInput for an id outside the vocabulary.
+  // The text of the ids. BadInput for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   // The name of a token in the vocabulary, for --eod-token; empty if tokens have none.
   virtual std::string name_of_token(int32_t /*id*/) const { return {}; }
@@ -65,8 +64,8 @@ std::string model_fingerprint(std::string_view kind, std::string_view content);
 // BadInput for an id outside [0, vocab_size).
 void check_ids(std::span<const int32_t> ids, int64_t vocab_size);
 
-// Every byte is a token: 256 of them. If `ends_documents`, 0 ends a document, and a text that contains it is rejected
-// (BadInput); otherwise no token does.
+// The 256 tokens are the bytes. If `ends_documents`, 0 ends a document, and a text that contains it is rejected
+// (BadInput); otherwise no token ends a document.
 class ByteTokenizer : public Tokenizer {
  public:
   explicit ByteTokenizer(bool ends_documents = false) : ends_documents_(ends_documents) {}
@@ -86,17 +85,17 @@ class ByteTokenizer : public Tokenizer {
   bool ends_documents_;
 };
 
-// A SentencePiece model. Whether decode(encode(text)) is `text` to the byte depends on the model: most
-// normalise Unicode and spaces, and drop line ends.
+// A SentencePiece model. Most models normalise Unicode and spaces and drop line ends, so decode(encode(text)) may
+// differ from `text`.
 //
-// Most models put a space before a text, so the pieces of a document cannot be encoded one by one: a later piece is encoded
-// with the character before it, whose ids are then dropped. Whether a cut changes nothing also depends on the model (pieces
-// with spaces inside, normalisation), so it is tried on the text around it. Documents of up to a whole piece
-// (DocumentEncoder::kLongestPiece) are never cut.
+// Most models put a space before a text, so the pieces of a document cannot be encoded one by one: a later piece is
+// encoded with the character before it, whose ids are then dropped. Whether a cut changes the tokens also depends on
+// the model (pieces with spaces inside, normalisation), so it is tested on the text around the cut. Documents of up to
+// a whole piece (DocumentEncoder::kLongestPiece) are never cut.
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  // BadInput, naming the file, when it is missing or not a SentencePiece model.
-  // The end of a document is the token `end_token`, the one that tokenize/end_token.h finds, or the model's.
+  // BadInput, naming the file, if it is missing or not a SentencePiece model. A document ends with the token
+  // `end_token`, or by default with the token that tokenize/end_token.h finds, or else with the model's.
   explicit SentencePieceTokenizer(const std::string& model_file,
                                   const std::optional<std::string>& end_token = std::nullopt);
   ~SentencePieceTokenizer() override;
@@ -112,7 +111,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   std::vector<int32_t> ids_of(std::string_view text) const;
-  // The ids of `text` after the character `last`; those of `text` alone if the model does not separate them.
+  // The ids of `text` after the character `last`; the ids of `text` alone if the model does not separate them.
   std::vector<int32_t> ids_after(const std::string& last, std::string_view text) const;
   // Whether the text around position `at` has the same ids if it is cut there.
   bool may_cut(std::string_view text, size_t at) const;
@@ -124,8 +123,8 @@ class SentencePieceTokenizer : public Tokenizer {
 };
 
 // The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a required model that is missing, or one that
-// is given but not used. `ends_documents`: the byte tokenizer needs a token for it; others have one or not. `end_token`
-// is the value of --eod-token.
+// is given but not used. `ends_documents`: the byte tokenizer must have a token that ends documents; other tokenizers
+// have one or not. `end_token` is the value of --eod-token.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
                                           bool ends_documents = false,
                                           const std::optional<std::string>& end_token = std::nullopt);

@@ -172,14 +172,14 @@ TEST(TextPlaces, UnitsAreWordsAndSigns) {
     }
     std::string decode(std::span<const int32_t>) const override { return {}; }
   };
-  const PlacedTokens tokens = tokenize_with_places(text, Counting());
+  const TokenSpans tokens = tokenize_with_spans(text, Counting());
   EXPECT_EQ(tokens.ids, (std::vector<int32_t>{2, 2, 1, 4, 1, 1}));
   EXPECT_EQ(text.substr(static_cast<size_t>(tokens.bytes[3].begin), 4), "1999");
   // Signs of any script stand alone, Chinese characters too; any white space parts units.
-  const auto lengths = [](std::string_view of) { return tokenize_with_places(of, Counting()).ids; };
+  const auto lengths = [](std::string_view of) { return tokenize_with_spans(of, Counting()).ids; };
   EXPECT_EQ(lengths("\u201ca\u201d 1995\u20132000"), (std::vector<int32_t>{3, 1, 3, 4, 3, 4}));
   EXPECT_EQ(lengths("a\u00a0b \u6771\u4eac"), (std::vector<int32_t>{1, 1, 3, 3}));
-  EXPECT_EQ(tokenize_with_places("ab", ByteTokenizer()).bytes[1].begin, 1);
+  EXPECT_EQ(tokenize_with_spans("ab", ByteTokenizer()).bytes[1].begin, 1);
 }
 
 // A tokenizer with the four tokens of BERT among its own.

@@ -79,7 +79,7 @@ TEST(StreamTrouble, ABlockAtTheEndOfAnEpochMayHaveNoToken) {
   write_file(dir.file("empty.jsonl"), empty + empty);
   TokenBlocks nothing(options_of(dir.file("empty.jsonl")));
   BlockStart middle;
-  middle.place.offset = 1;
+  middle.position.offset = 1;
   nothing.go_to(middle);
   expect_has(error_of([&] {
                for (int i = 0; i < 3; ++i) (void)nothing.next(stop);

@@ -1,5 +1,4 @@
-// CodePointSet: a set of characters, and the packed numbers in which the tables of
-// tokenize/unicode/unicode_tables.inc are written.
+// CodePointSet is a set of characters. PackedNumbers reads the tables of tokenize/unicode/unicode_tables.inc.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace trifold {
 
-// Reads the numbers that tools/reference/unicode_tables.py packed: five bits per digit, lowest first.
+// Reads integers as tools/reference/unicode_tables.py packs them: five bits per digit, lowest first.
 class PackedNumbers {
  public:
   explicit PackedNumbers(std::string_view text) : text_(text) {}
@@ -23,7 +22,7 @@ class PackedNumbers {
 class CodePointSet {
  public:
   CodePointSet() = default;
-  // Alternating begins and ends of ranges, packed as differences.
+  // `packed`: alternating begins and ends of ranges, as differences.
   explicit CodePointSet(std::string_view packed);
   explicit CodePointSet(std::vector<char32_t> boundaries) : boundaries_(std::move(boundaries)) {}
 

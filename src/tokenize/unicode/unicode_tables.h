@@ -1,6 +1,6 @@
-// The character properties that Hugging Face's `tokenizers` 0.23.3 uses. Its parts use different Unicode versions
+// The character properties that Hugging Face's `tokenizers` 0.23.3 uses, whose parts use different Unicode versions
 // (docs/unicode.md). The tables are part of the program and not taken from the host's libraries, so token ids do not
-// depend on where it was built.
+// depend on the host on which it was built.
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ const CodePointSet* class_of_patterns(std::string_view name);
 // Case-equivalent characters: single characters, and sequences of two or three.
 struct FoldClass {
   std::u32string characters;
-  std::u32string sequence;  // of characters without case; empty for most classes
+  std::u32string sequence;  // its characters have no case; empty for most classes
 };
 const std::vector<FoldClass>& fold_classes();
 
