@@ -1,4 +1,4 @@
-// Formats the metrics of click predictions for people and as JSON, the same for `recommend` and `evaluate`.
+// Formats the metrics of click predictions as text and as JSON, for both `recommend` and `evaluate`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,18 +13,18 @@ namespace trifold::launch {
 
 // "0.8123", or "-" if the samples do not define the score.
 std::string score_text(const std::optional<double>& value);
-// The same with all digits, or null.
+// The value with all digits; null if the samples do not define it.
 nlohmann::json score_json(const std::optional<double>& value);
 
-// "log loss 0.52  normalised entropy 0.9  accuracy 0.8  calibration 1.01": all but the AUC.
+// "log loss 0.52  normalised entropy 0.9  accuracy 0.8  calibration 1.01": all scores but the AUC.
 std::string scores_text(const ClickScores& scores);
 
 // Adds auc, log_loss, normalised_entropy, accuracy, calibration and samples to `object`, each name preceded by
 // `prefix`; null if the samples do not define it.
 void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const std::string& prefix = "");
 
-// The same of every label: of a single one as above, of several in an object "labels" by their names, after the mean of
-// their AUC.
+// Adds the scores of every label: of a single label with add_scores; of several labels the mean of their AUC, and then
+// an object "labels" with the scores by label.
 void add_label_scores(nlohmann::ordered_json& object, const std::vector<LabelScores>& labels,
                       const std::string& prefix = "");
 // "label click  " before the scores of one of several labels, else nothing.
@@ -33,7 +33,7 @@ std::string label_text(const LabelScores& label);
 // The correction of all log odds for negatives that were dropped; empty if there is none.
 std::string correction_line(double offset);
 
-// For each table that has any, how many of its values are unknown; followed by a warning if all are.
+// The number of unknown values of each table that has any, followed by a warning if all of them are unknown.
 std::vector<std::string> unknown_lines(const std::vector<TableUnknowns>& counts);
 // "table user: 3 of 20 values (15.0 %)"
 std::string unknown_share(const std::string& table, int64_t values, int64_t unknown);

@@ -22,7 +22,7 @@ namespace trifold::launch {
 
 namespace {
 
-// The options that describe this model: those that differ from their defaults.
+// The options that describe this model: all that differ from their defaults.
 std::string model_options(const ModelConfig& model) {
   const nlohmann::json all = to_json(model);
   const nlohmann::json usual = to_json(ModelConfig());

@@ -32,7 +32,7 @@ struct Evaluation {
   std::shared_ptr<BadRecords> bad_records;  // records that the source skips; null: none
   DataNotes notes;
   int64_t wanted = 0;   // samples requested
-  int64_t samples = 0;  // of those, the samples that exist
+  int64_t samples = 0;  // samples that exist among them
   RunTerms terms;       // must be the same on all ranks
 };
 

@@ -30,8 +30,8 @@ namespace {
 
 struct RecommenderEvaluation {
   TrainedRecommender recommender;
-  std::optional<ClickValues> groups;  // of all samples, with --group-by
-  std::vector<int64_t> places;        // of --metric-at-k
+  std::optional<ClickValues> groups;  // groups of all samples, with --group-by
+  std::vector<int64_t> ks;            // --metric-at-k
   RunTerms terms;
 };
 
@@ -76,7 +76,7 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   // Metrics compare predictions with these samples, of whose negatives a share may be missing too.
   job.recommender.logit_offset -= odds_correction(schema, job.recommender.config.model);
   if (config.group_by) job.groups = groups_by(job.recommender, *config.group_by);
-  if (config.metric_at_k) job.places = config.metric_at_k->numbers();
+  if (config.metric_at_k) job.ks = config.metric_at_k->numbers();
   EvaluateRecommenderConfig asked = config;
   job.terms.add(options_of(asked));
   add_terms(job.terms, job.recommender);
@@ -85,7 +85,7 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
 
 struct ClickResults {
   std::vector<LabelScores> labels;
-  std::vector<GroupScores> groups;  // of each label, with --group-by
+  std::vector<GroupScores> groups;  // [label], with --group-by
   std::vector<TableUnknowns> unknown;
 };
 
@@ -101,8 +101,7 @@ std::optional<ClickResults> measure(Communicator& world, const RecommenderEvalua
   const std::vector<std::string>& names = job.recommender.schema.labels;
   LabelMetrics metrics(job.recommender.schema);
   LabelReader reader;
-  std::vector<GroupMetrics> groups(job.groups ? std::max<size_t>(1, names.size()) : 0,
-                                   GroupMetrics(job.places));
+  std::vector<GroupMetrics> groups(job.groups ? std::max<size_t>(1, names.size()) : 0, GroupMetrics(job.ks));
   const auto take = [&](const Recommender::Scored& scored, Stream&) {
     metrics.add(scored);
     if (!job.groups) return;

@@ -1,4 +1,4 @@
-// The placement of embedding tables as lines for people.
+// Formats the placement of embedding tables as lines of text.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace trifold::launch {
 
-// A summary line, and one for each rank if there are several.
+// A summary line, and a line for each rank if there are several.
 std::vector<std::string> placement_lines(const std::vector<EmbeddingTable>& tables,
                                          const std::vector<TablePlacement>& placement,
                                          const std::vector<RankLoad>& loads);

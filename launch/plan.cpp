@@ -99,7 +99,7 @@ void print_offloading(const PlanReport& report, bool on_device) {
   }
 }
 
-// Of the rank that waits longest.
+// Prints the exchanges of the rank that waits longest.
 void print_exchanges(const PlanReport& report) {
   if (report.context == 1 || report.exchanges.empty()) return;
   const ContextSeconds& most =
@@ -109,7 +109,7 @@ void print_exchanges(const PlanReport& report) {
              seconds_text(most.hidden), seconds_text(most.exposed));
 }
 
-// What one operation or collective is about.
+// The extents of one operation or collective.
 std::string shape_text(const Work& work) {
   if (work.kind == Work::Kind::Product)
     return fmt::format("{}[{:.6g}, {:.6g}] x [{:.6g}, {:.6g}]",

@@ -34,7 +34,7 @@ Json zero_json(const ZeroTable& table) {
   return {{"ranks", table.shared}, {"stages", std::move(rows)}};
 }
 
-// Of a step; null where there are no exchanges, or where their time is not known apart from the blocks'.
+// Seconds of a step's exchanges; null if there are none, or if their time is not known apart from the blocks'.
 Json context_json(const PlanReport& report, size_t rank) {
   if (report.context == 1 || report.exchanges.empty()) return nullptr;
   return {{"hidden", report.exchanges[rank].hidden}, {"exposed", report.exchanges[rank].exposed}};

@@ -9,7 +9,7 @@
 
 namespace trifold::launch {
 
-// The whole report, with `records` if there are any. Bytes and FLOP are per step, those of records of one time in a
+// The whole report, with `records` if there are any. Bytes and FLOP are per step, but in records per execution in a
 // micro-batch; times are in seconds.
 nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero,
                                const std::vector<RecordedBlock>& records = {});
@@ -17,7 +17,7 @@ nlohmann::ordered_json to_json(const PlanReport& report, const ZeroTable& zero,
 // The parts of a step's time in closed form, by name.
 nlohmann::ordered_json parts_json(const StepTime& time);
 
-// Whether every rank fits the memory of the hardware of the report's forecast, which must be there.
+// Whether every rank fits the memory of the hardware of the report's forecast, which must be present.
 bool fits_hardware(const PlanReport& report);
 
 }  // namespace trifold::launch

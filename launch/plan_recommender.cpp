@@ -31,10 +31,11 @@ constexpr size_t kShownRanks = 16;  // all are shown
 
 std::string bytes_of(double bytes) { return bytes_text(static_cast<size_t>(bytes)); }
 
-std::string where_of(const TablePlacement& how, int ranks) {
-  if (how.kind == PlacementKind::Replicated) return "replicated on all ranks";
-  if (how.parts == 1) return fmt::format("whole on rank {}", how.first_rank);
-  return fmt::format("by {}s on {} ranks from {} on", name_of(how.kind), how.parts, how.first_rank % ranks);
+std::string where_of(const TablePlacement& placement, int ranks) {
+  if (placement.kind == PlacementKind::Replicated) return "replicated on all ranks";
+  if (placement.parts == 1) return fmt::format("whole on rank {}", placement.first_rank);
+  return fmt::format("by {}s on {} ranks from {} on", name_of(placement.kind), placement.parts,
+                     placement.first_rank % ranks);
 }
 
 void print_tables(const RecommendPlan& plan, const PlacementInput& input) {
@@ -64,7 +65,7 @@ void print_ranks(const RecommendPlan& plan) {
   fmt::print("balance     the busiest rank moves {:.3f} times the mean\n", imbalance(plan.loads));
 }
 
-// Of the rank that needs most.
+// Prints the memory of the rank that needs most.
 void print_memory(const RecommendPlan& plan) {
   const auto most = std::max_element(
       plan.memory.begin(), plan.memory.end(),
@@ -125,13 +126,13 @@ Json times_json(const StepTimes& times) {
 Json to_json(const RecommendPlan& plan) {
   Json tables = Json::array(), ranks = Json::array();
   for (size_t t = 0; t < plan.placement.tables().size(); ++t) {
-    const TablePlacement& how = plan.placement.choice()[t];
+    const TablePlacement& placement = plan.placement.choice()[t];
     tables.push_back({{"name", plan.placement.tables()[t].name},
                       {"rows", plan.placement.tables()[t].rows},
                       {"max_ids", plan.placement.tables()[t].max_ids},
-                      {"placement", name_of(how.kind)},
-                      {"first_rank", how.first_rank},
-                      {"parts", how.parts}});
+                      {"placement", name_of(placement.kind)},
+                      {"first_rank", placement.first_rank},
+                      {"parts", placement.parts}});
   }
   for (size_t rank = 0; rank < plan.loads.size(); ++rank) {
     const RankLoad& load = plan.loads[rank];

@@ -8,7 +8,7 @@
 
 namespace trifold::launch {
 
-// Returns the command's exit status. The file of --json can be written to.
+// Returns the command's exit status. The caller has checked that the file of --json can be written.
 int run_search(const PlanConfig& config);
 
 // A description of the layout that --auto-layout chose.

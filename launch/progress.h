@@ -1,6 +1,6 @@
-// Progress of a run, for a person and a file: ProgressLines for runs of any kind, Progress for language
+// Reports the progress of a run as text and in a JSON log: ProgressLines for runs of any kind, Progress for language
 // models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval steps. The
-// JSON log has one object per step with full-precision numbers.
+// JSON log has one object per step, with numbers at full precision.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ namespace trifold::launch {
 // Appends JSON objects to a file, one per line, flushing each.
 class JsonLog {
  public:
-  // An incomplete last line, which a kill has left, is removed. BadInput when the file cannot be opened.
+  // Removes an incomplete last line, which a kill has left. BadInput if the file cannot be opened.
   explicit JsonLog(const std::string& path);
   void write(const StepReport& report);
-  // `part` names the data: "valid" gives the key valid_loss. The count over which the loss is the mean is included,
-  // usually "tokens"; with the size of the text it gives bits per byte.
+  // `part` names the data: "valid" gives the key valid_loss. The object includes the count over which the loss is the
+  // mean, usually "tokens"; with the size of the text it gives bits per byte.
   void write(const EvalReport& report, const std::string& part = "valid");
   void write(int64_t step, const Scores& scores);
   // One object, without a line break.
@@ -38,24 +38,24 @@ class JsonLog {
 
 class ProgressLines {
  public:
-  // Prints to `out`, which must outlive it.
+  // Prints to `out`, which must outlive this object.
   ProgressLines(const LogConfig& config, std::FILE* out);
   virtual ~ProgressLines() { finish(); }
   ProgressLines(const ProgressLines&) = delete;
   ProgressLines& operator=(const ProgressLines&) = delete;
 
-  // Ends the updating line; the last step is always shown.
+  // Ends the line that is updated in place; the last step is always shown.
   void finish();
 
  protected:
-  // The lines of every run, the first of them named `ranks`; the clock of `remaining` starts.
+  // Prints the first lines of every run, beginning with `ranks`, and starts the clock of `remaining`.
   void begin(const StartReport& report, std::string_view ranks);
   int64_t last_step() const { return last_step_; }
-  void print_line(const std::string& text);  // stays
-  // The line of a step: printed permanently every log_interval steps and after the last one; others are shown on a
-  // terminal until the next. Returns whether it is permanent.
+  void print_line(const std::string& text);  // prints permanently
+  // Shows the line of a step: permanently every log_interval steps and after the last one; other steps are shown on a
+  // terminal until the next. Returns whether the line is permanent.
   bool show_step(int64_t step, const std::string& text);
-  // "1:02:03", until the last step.
+  // The time until the last step: "1:02:03".
   std::string remaining(int64_t step) const;
   // Appends the result of `object` to the JSON log, if there is one.
   template <class Object>
@@ -73,7 +73,7 @@ class ProgressLines {
   bool terminal_;
   bool line_open_ = false;
   std::optional<JsonLog> json_;
-  std::string unshown_;  // the last step, if its line was not printed permanently; else empty
+  std::string unshown_;  // line of the last step, unless it was printed permanently
   int64_t first_step_ = 1;
   int64_t last_step_ = 0;
   std::chrono::steady_clock::time_point start_;

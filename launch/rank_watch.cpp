@@ -29,7 +29,7 @@ namespace {
 constexpr std::string_view kMark = "# ranks that ended without a message of their own, earliest first\n";
 constexpr char kEnded = 'e';
 
-std::string g_file, g_rank;  // of the only watch of the process, for last words
+std::string g_file, g_rank;  // file and rank of the process's only watch, for last words
 
 // Whether `file` begins as this program writes it. One of somebody else stays as it is.
 bool is_ours(int file) {
@@ -64,7 +64,7 @@ void append(const std::string& path, const std::string& line) {
   ::close(file);
 }
 
-// Waits for the rank to end, and says so if it did not say it itself.
+// Waits for the rank to end, and reports it if the rank did not declare its end.
 [[noreturn]] void watch(int from_rank, const std::string& file, const std::string& rank) {
   char last = 0;
   for (char byte = 0;;) {

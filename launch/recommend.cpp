@@ -105,7 +105,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // Of rows in files since a step was shown, how many were in memory.
+  // The share of requested rows of tables in files that were in memory, since the last shown step.
   std::string found_text() const {
     const int64_t wanted = rows_.wanted - shown_rows_.wanted;
     if (wanted == 0) return {};
@@ -114,10 +114,10 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   }
 
   bool clips_;
-  RowCache::Counts rows_, step_rows_,
-      shown_rows_;  // so far; of the last step; at the last step that was shown
+  // Counts so far, in the last step, and at the last shown step.
+  RowCache::Counts rows_, step_rows_, shown_rows_;
   std::optional<double> best_auc_;
-  int64_t samples_ = 0;  // since a step was shown
+  int64_t samples_ = 0;  // since the last shown step
   double seconds_ = 0;
 };
 

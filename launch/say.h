@@ -1,5 +1,5 @@
-// Prints messages about a run. If the terminal is gone or the pipe closed, the text is lost and the run continues;
-// fmt::print would throw.
+// Prints messages about a run. If the terminal has disappeared or the pipe is closed, the text is lost and the run
+// continues; fmt::print would throw.
 #pragma once
 
 #include <cstdio>

@@ -78,18 +78,19 @@ class SignalText {
   size_t size_ = 0;
 };
 
-// Memory that shows no file of ours: the access is repeated with the default action, which ends the process.
+// Handles SIGBUS. For memory that maps no file of ours, the access is repeated with the default action, which ends the
+// process.
 void on_unreadable(int number, siginfo_t* info, void*) {
-  const MappedPlace place = mapped_place(info->si_addr);
-  if (place.path == nullptr) return void(std::signal(number, SIG_DFL));
+  const FileLocation location = mapped_location(info->si_addr);
+  if (location.path == nullptr) return void(std::signal(number, SIG_DFL));
   struct stat now {};
   SignalText text;
-  text << "trifold: " << place.path;
-  if (::stat(place.path, &now) == 0 && S_ISREG(now.st_mode) && now.st_size < place.bytes)
-    text << " was shortened while it was read: it had " << place.bytes << " bytes and has " << now.st_size
+  text << "trifold: " << location.path;
+  if (::stat(location.path, &now) == 0 && S_ISREG(now.st_mode) && now.st_size < location.bytes)
+    text << " was shortened while it was read: it had " << location.bytes << " bytes and has " << now.st_size
          << "; the files of a run must not change\n";
   else
-    text << " cannot be read any more, from about byte " << place.offset
+    text << " cannot be read any more, from about byte " << location.offset
          << " on: its disk failed, or the file was changed\n";
   text.print();
   ::_exit(kFailed);

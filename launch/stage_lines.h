@@ -8,7 +8,7 @@
 
 namespace trifold::launch {
 
-// A headline and a line for each stage; a run of neighbours of the same size is one line.
+// A headline and a line for each stage; neighbouring stages of the same size share a line.
 std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int pipeline_ranks);
 
 // "1.01 T", "174.6 G", "38.6 k"

@@ -9,8 +9,8 @@
 
 namespace trifold::launch {
 
-// Runs `train` on the ranks of `mesh`, unless nothing is left to do, and reports how it ended. `train` gets the result
-// of catch_signals(), and must return the same on every rank. Returns the command's exit status.
+// Runs `train` on the ranks of `mesh`, unless nothing is left to do, and reports how it ended. `train` receives the
+// result of catch_signals(), and must return the same value on every rank. Returns the command's exit status.
 int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const CheckpointConfig& checkpoint,
                    ProgressLines& progress,
                    FunctionRef<RunEnd(Communicator& world, const std::atomic<int>& signal)> train);

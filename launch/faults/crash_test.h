@@ -1,4 +1,4 @@
-// For tests of crashes: ends the process, like kill -9, at a phase of a save.
+// For tests of crashes: ends the process at a phase of a save, as kill -9 would.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace trifold::launch {
 
-// The function that TRIFOLD_TEST_KILL_AT requests: "PHASE", or "PHASE:N" for the Nth time that this process reaches it;
-// empty if it is not set. BadInput for an unknown phase.
+// The function requested by TRIFOLD_TEST_KILL_AT: "PHASE", or "PHASE:N" for the Nth time that this process reaches the
+// phase; empty if the variable is not set. BadInput for an unknown phase.
 std::function<void(SavePhase)> kill_at_save_phase();
 
 }  // namespace trifold::launch

@@ -110,7 +110,7 @@ void change(const Tensor& values, bool flip) {
   if (!flip) return void(*at = std::numeric_limits<T>::quiet_NaN());
   Bits bits;
   std::memcpy(&bits, at, sizeof(bits));
-  bits ^= Bits{1} << (8 * sizeof(Bits) - 12);  // of the mantissa
+  bits ^= Bits{1} << (8 * sizeof(Bits) - 12);  // a bit of the mantissa
   std::memcpy(at, &bits, sizeof(bits));
 }
 
@@ -119,7 +119,7 @@ void change(const Tensor& values, bool flip) {
   change<float, uint32_t>(values, flip);
 }
 
-// In its middle row.
+// Changes an element of the tensor's middle row.
 void change_stored(const NamedTensor& tensor, bool flip) {
   const Buffer memory(tensor.row_bytes());
   const int64_t row = tensor.spec.local.extent[0] / 2;

@@ -15,20 +15,20 @@ namespace trifold::launch {
 //
 //   KIND    kill       as kill -9 does, the process of the rank
 //           stop       SIGSTOP to the process of the rank
-//           hang       the thread that gets there waits for ever
+//           hang       the thread that reaches the phase waits for ever
 //           error      throws an Error
-//           flip       flips a bit of a weight that the rank holds; here and below the rank continues
-//           nan-weight, nan-moment    the same with a NaN
+//           flip       flips a bit of a weight on the rank; here and below the rank continues
+//           nan-weight, nan-moment    replaces a value by NaN
 //           slow-fsync     in a save: the thread's next fsync takes TENSOR seconds longer
-//   PHASE   start      before the ranks meet
-//           data       while it reads a batch: every rank at the same place of the data axis fails
+//   PHASE   start      before the ranks connect
+//           data       while it reads a batch: every rank at the same position of the data axis fails
 //           load       before it loads a checkpoint
 //           begin      before it computes a step
 //           forward, tensor, backward    before a block; `tensor`: inside one, while other tensor ranks wait
 //           pipeline, reduce             after it has enqueued a message, or a reduction
 //           update     after the update
 //           evaluate, save
-//           or one of a save (name_of(SavePhase)); then STEP counts how often the rank comes there
+//           or a phase of a save (name_of(SavePhase)); STEP then counts how often the rank reaches it
 //   STEP    counts from 1 and is 1 unless given
 //   TENSOR  for flips and NaNs: the first weight whose name contains this; for slow-fsync: seconds
 class Fault : public RunProbe {
@@ -36,7 +36,7 @@ class Fault : public RunProbe {
   // Null if the variable is not set. BadInput for an impossible fault.
   static std::unique_ptr<Fault> from_environment();
 
-  // Called before the ranks meet; `rank` is unset if the rank's number is not known yet.
+  // Called before the ranks connect; `rank` is unset if the rank's number is not known yet.
   virtual void at_start(std::optional<int> rank) = 0;
   // Called before the run: attaches to its data and steps.
   virtual void attach(PretrainJob& job) = 0;

@@ -1,4 +1,4 @@
-// ArchiveHandle: owns a reader of libarchive.
+// ArchiveHandle owns a reader of libarchive.
 #pragma once
 
 #include <archive.h>

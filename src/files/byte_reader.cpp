@@ -21,7 +21,7 @@ struct PackedEnding {
 constexpr std::array<PackedEnding, 4> kEndings{
     {{".gz", Packing::Gzip}, {".zst", Packing::Zstd}, {".xz", Packing::Xz}, {".bz2", Packing::Bzip2}}};
 
-// Of the ending of `path`; null where it has none of them.
+// The entry for the ending of `path`; null if it has none of them.
 const PackedEnding* ending_of(std::string_view path) {
   const auto* found = std::find_if(kEndings.begin(), kEndings.end(),
                                    [&](const PackedEnding& ending) { return has_suffix(path, ending.text); });

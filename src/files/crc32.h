@@ -6,8 +6,8 @@
 
 namespace trifold {
 
-// Extends `crc`, the checksum of the bytes so far (0 for none), by these bytes. Several times as fast as a
-// disk delivers them: ISA-L uses the widest instructions of the processor.
+// Extends `crc`, the checksum of earlier bytes (0 for none), by these bytes. Several times as fast as a disk delivers
+// them: ISA-L uses the widest instructions of the processor.
 uint32_t crc32_of(uint32_t crc, const void* data, size_t bytes);
 
 }  // namespace trifold

@@ -1,5 +1,5 @@
-// File: reading and writing at any offset; checksums of files, text files, and syncing written data to the
-// disk. All errors name the file and the reason that the system gives. For scratch files see files/raw_file.h.
+// File reads and writes at any offset. Also: checksums of files, text files, and syncing written data to the disk. All
+// errors name the file and the system's reason. For scratch files see files/raw_file.h.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class File {
  public:
   enum class Mode {
     Read,      // a file named by the user: failing to open it is BadInput
-    ReadBack,  // a file written by this program: failing to open it is a Failure, as below
-    Change,    // writes into an existing file
-    Create,    // must not exist
+    ReadBack,  // a file written by this program: failing to open it is a Failure, as are errors below
+    Change,    // an existing file to be changed
+    Create,    // a new file, which must not exist
   };
   File(std::filesystem::path path, Mode mode);
   ~File();
@@ -39,8 +39,8 @@ class File {
   // Announces that these bytes will be read soon, so that the system can prefetch them.
   void expect(size_t bytes, int64_t offset) const;
   void resize(int64_t bytes) const;
-  // Reserves disk space for the first `bytes` bytes where the file system can, so that a full disk is found
-  // before anything is written.
+  // Reserves disk space for the first `bytes` bytes if the file system can, so that a full disk is found before
+  // anything is written.
   void reserve(int64_t bytes) const;
   // Waits until the content is on the disk; the wait is visible to other ranks (core/host_thread.h).
   void sync() const;
@@ -54,7 +54,7 @@ class File {
 // CRC-32 as in zlib, gzip and PNG.
 uint32_t crc_of_memory(const void* data, size_t bytes);
 
-// The checksum of bytes added piece by piece, and of each block of `block` bytes.
+// The checksum of bytes added piece by piece, and the checksum of each block of `block` bytes.
 class BlockCrc {
  public:
   explicit BlockCrc(size_t block) : block_(block) {}
@@ -67,8 +67,8 @@ class BlockCrc {
  private:
   size_t block_;
   int64_t bytes_ = 0;
-  std::vector<uint32_t> full_;  // of the full blocks
-  uint32_t open_ = 0;           // of the bytes of the block that is not full
+  std::vector<uint32_t> full_;  // checksums of the full blocks
+  uint32_t open_ = 0;           // checksum of the block that is not full
 };
 
 // Bytes of a file whose checksum is known without reading them back.
@@ -78,15 +78,15 @@ struct KnownRegion {
   uint32_t crc = 0;
 };
 
-// The CRC of a whole file, taking the checksums of `known` (ordered, disjoint) as given and reading only the
-// bytes between them. Computed after a write, it is the CRC of the intended content, so that the next reader
-// detects a byte that was corrupted on its way to the disk.
+// The CRC of a whole file, computed from the checksums of `known` (ordered, disjoint) and the bytes between them, which
+// alone are read. Computed after a write, it is the CRC of the intended content, so that the next reader detects a byte
+// that was corrupted while it was written.
 uint32_t crc_of_file(const File& file, std::span<const KnownRegion> known = {});
 
-// The CRC of all bytes before, between and after `around` (ordered, disjoint), as they are in the file now.
+// The CRC of all bytes before, between and after `around` (ordered, disjoint), as stored in the file now.
 uint32_t crc_of_rest(const File& file, std::span<const KnownRegion> around);
 
-// The CRC of bytes [begin, begin + bytes) as they are in the file now.
+// The CRC of bytes [begin, begin + bytes) as stored in the file now.
 uint32_t crc_of_file_range(const File& file, int64_t begin, int64_t bytes);
 
 // The first bytes of a file, at most `most`, for a message; empty if it cannot be read. A whole file is read by
@@ -96,19 +96,19 @@ std::string first_bytes(const std::filesystem::path& path, size_t most);
 // Writes a new file and waits until it is on the disk.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
-// The absolute path of the file that a path leads to through symbolic links; the file need not exist.
+// The absolute path of the file to which a path leads through symbolic links; the file need not exist.
 std::filesystem::path end_of_links(const std::filesystem::path& path);
 
-// What happens to a symbolic link whose path is to be replaced.
+// The treatment of a symbolic link whose path is to be replaced.
 enum class Links {
-  Followed,  // the file that it leads to is replaced
+  Followed,  // the file to which it leads is replaced
   Replaced,  // the link is replaced by a file
 };
 
-// Replaces the content of a file, or makes the file, piece by piece. Readers see either the old or the new content as a
-// whole, even after a crash: the bytes go to a file in a scratch folder beside it (files/scratch_folder.h), which is
-// renamed once it is on the disk. Permissions are kept if the file system can. Unless `finish` returns, the old content
-// is untouched and the new file is removed.
+// Replaces the content of a file, or creates the file, piece by piece. Readers see either the old or the new content as
+// a whole, even after a crash: the bytes are written to a file in a scratch folder next to it (files/scratch_folder.h),
+// which is renamed once it is on the disk. Permissions are kept if the file system can. Unless `finish` returns, the
+// old content is untouched and the new file is removed.
 class FileReplacement {
  public:
   explicit FileReplacement(const std::filesystem::path& path, Links links = Links::Followed);
@@ -127,7 +127,7 @@ class FileReplacement {
   int64_t written_ = 0;
 };
 
-// The same for content that is in memory.
+// Replaces a file, as FileReplacement does, by `text`.
 void replace_text(const std::filesystem::path& path, std::string_view text, Links links = Links::Followed);
 
 // Waits until a file, or the list of names in a directory, is on the disk.

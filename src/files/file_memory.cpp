@@ -18,7 +18,7 @@ namespace trifold {
 
 namespace {
 
-// A new file that has no name any more.
+// Creates a file without a name.
 class OpenFile {
  public:
   explicit OpenFile(const MemoryFolder& folder) {
@@ -119,7 +119,7 @@ void FileMemory::release(size_t begin, size_t end) const {
 
 namespace {
 
-// Calls move(bytes done, place in the file) until all are; it returns how many it moved, as pread does.
+// Calls move(bytes done, offset in the file) until all bytes are moved; it returns the number it moved, as pread does.
 template <class Move>
 void move_all(const char* what, size_t begin, size_t bytes, Move move) {
   for (size_t done = 0; done < bytes;) {

@@ -1,10 +1,10 @@
-// FileMemory: memory backed by a mapped file on disk. Pages are loaded when they are touched and count as resident
+// FileMemory is memory backed by a mapped file on disk. Pages are loaded when they are touched and count as resident
 // memory of the process until they are released.
 //
-// The file is created exclusively and unlinked at once, so it disappears when the process ends, however it ends. Its
-// disk space is allocated in advance: a full disk is an Error here instead of a signal later (copy-on-write file
-// systems do not guarantee that). Released pages stay in the page cache while memory is plenty; under pressure the
-// kernel writes them back and drops them.
+// The file is created exclusively and unlinked at once, so it disappears at any end of the process. Its disk space is
+// allocated in advance: a full disk is an Error here instead of a signal later (copy-on-write file systems do not
+// guarantee that). Released pages stay in the page cache while memory is plentiful; under pressure the kernel writes
+// them back and drops them.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,22 @@
 
 namespace trifold {
 
-// A folder for such files, with the words that messages use about it.
+// A folder for such files, and the words of messages about it.
 struct MemoryFolder {
   std::string path;
-  std::string option = "--offload";  // names the folder
-  // A remedy for too little space.
+  std::string option = "--offload";  // the option that names the folder
+  // The remedy for too little space.
   std::string remedy = "shard the state over more ranks (--zero-stage 1 or more)";
 };
 
-// BadInput unless files can be created there, and `bytes` are free.
+// BadInput unless files can be created in the folder and `bytes` are free.
 void check_memory_folder(const MemoryFolder& folder, size_t bytes = 0);
 
-// The same for the folder that --offload names.
+// check_memory_folder for the folder of --offload.
 void check_offload_folder(const std::string& folder);
 
-// A new file of `bytes` that has no name any more, whose disk space is allocated; the caller closes it. BadInput as
-// FileMemory's.
+// Creates a file of `bytes` without a name, with allocated disk space, and returns its descriptor; the caller closes
+// it. BadInput as in FileMemory.
 int make_memory_file(const MemoryFolder& folder, size_t bytes);
 
 class FileMemory {
@@ -49,11 +49,11 @@ class FileMemory {
 
   // Starts reading bytes [begin, end), which are needed soon, without waiting.
   void expect(size_t begin, size_t end) const;
-  // Bytes [begin, end) are not needed soon: they keep their values but are no longer resident.
+  // Declares that bytes [begin, end) are not needed soon: they keep their values but are no longer resident.
   void release(size_t begin, size_t end) const;
 
-  // Copies between the file and other memory without touching the mapping: copied pages do not become resident, and
-  // a disk that fails is an Error instead of a signal. Any threads may copy different bytes at the same time.
+  // Copy between the file and other memory without touching the mapping: copied pages do not become resident, and a
+  // failing disk is an Error instead of a signal. Threads may copy different bytes at the same time.
   void read(std::byte* to, size_t begin, size_t bytes) const;
   void write(const std::byte* from, size_t begin, size_t bytes) const;
 

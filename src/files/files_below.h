@@ -1,4 +1,4 @@
-// files_below: the files of a folder and of the folders in it; list_of_names: names for a message.
+// Lists the files of a folder and of the folders in it, and names for messages.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 namespace trifold {
 
 // All regular files below a folder, ordered by path, except hidden ones (a name on the path begins with a dot). Links
-// to folders are not followed, but reported. BadInput for a folder that cannot be read.
+// to folders are not followed, but reported to `on_folder_link`. BadInput for a folder that cannot be read.
 std::vector<std::filesystem::path> files_below(
     const std::string& folder, FunctionRef<void(const std::filesystem::path&)> on_folder_link);
 

@@ -77,7 +77,7 @@ class GzipReader final : public ByteReader {
 
   RawFile file_;
   int64_t size_;
-  int64_t at_ = 0;  // of the file, read into input_
+  int64_t at_ = 0;  // offset in the file up to which it was read into input_
   std::vector<char> input_;
   z_stream state_{};
   bool inside_ = true;  // a member has begun and not ended

@@ -1,4 +1,4 @@
-// MappedLines: the lines of a mapped file of text, one after the other, in bounded memory.
+// MappedLines reads the lines of a mapped text file, one after the other, in bounded memory.
 //
 // Pages before the current line are released to the system as the reader advances, and a line that is too
 // long is rejected before all of it has been read: a file without line ends (such as two gigabytes of zeros)
@@ -14,7 +14,7 @@
 
 namespace trifold {
 
-// Bytes of a line at most, for readers without a smaller limit of their own.
+// The most bytes of a line, for readers without a smaller limit of their own.
 inline constexpr int64_t kLongestMappedLine = int64_t{1} << 26;
 
 class MappedLines {
@@ -23,10 +23,10 @@ class MappedLines {
   // must outlive the reader.
   MappedLines(const MappedFile& file, std::string remedy, int64_t longest = kLongestMappedLine);
 
-  // The next line without its LF; nothing at the end of the file. BadInput, naming file and line, for a line
-  // longer than `longest` bytes.
+  // The next line without its LF; nullopt at the end of the file. BadInput, naming file and line, for a line longer
+  // than `longest` bytes.
   std::optional<std::string_view> next();
-  int64_t number() const { return number_; }  // of the last line returned, from 1
+  int64_t number() const { return number_; }  // number of the last line returned, from 1
   int64_t bytes_read() const { return at_; }
 
  private:

@@ -72,7 +72,7 @@ MappedRegion& MappedRegion::operator=(MappedRegion&& other) noexcept {
   return *this;
 }
 
-MappedPlace mapped_place(const void* address) noexcept {
+FileLocation mapped_location(const void* address) noexcept {
   const auto* at = static_cast<const std::byte*>(address);
   for (const Node* node = g_first.load(); node != nullptr; node = node->next) {
     const std::byte* begin = node->begin;

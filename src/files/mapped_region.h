@@ -1,5 +1,6 @@
-// MappedRegion: notes that memory shows a file. Reading such memory where the file has become shorter, or where its disk
-// fails, is no error that can be caught but a signal, SIGBUS; its handler finds here which file was read.
+// MappedRegion records that a range of memory maps a file. Reading such memory after the file was shortened, or while
+// its disk fails, raises no error that can be caught but a signal, SIGBUS, whose handler finds here which file was
+// read.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@ struct MappedRegionNode;
 
 class MappedRegion {
  public:
-  MappedRegion() = default;  // of nothing
-  // `bytes` at `begin` show the file `path`, from its beginning, until the region is destroyed.
+  MappedRegion() = default;  // records nothing
+  // `bytes` at `begin` map the file `path`, from its beginning, until the region is destroyed.
   MappedRegion(const void* begin, size_t bytes, const std::string& path);
   ~MappedRegion();
   MappedRegion(MappedRegion&& other) noexcept;
@@ -25,13 +26,13 @@ class MappedRegion {
   MappedRegionNode* node_ = nullptr;
 };
 
-struct MappedPlace {
+struct FileLocation {
   const char* path = nullptr;  // null: the address is in no region
-  int64_t offset = 0;          // of the address in the file
-  int64_t bytes = 0;           // of the file, when it was mapped
+  int64_t offset = 0;          // offset of the address in the file
+  int64_t bytes = 0;           // size of the file when it was mapped
 };
 
-// The place that `address` shows. May be called by a signal handler.
-MappedPlace mapped_place(const void* address) noexcept;
+// The file and offset that `address` maps. May be called by a signal handler.
+FileLocation mapped_location(const void* address) noexcept;
 
 }  // namespace trifold

@@ -1,6 +1,6 @@
-// Arrays in NumPy's format .npy, versions 1 to 3 (numpy.lib.format): a file of one, or a member of an .npz file
-// (files/npz_file.h). Their numbers are little-endian, in C order: integers of 1 to 8 bytes, booleans or floats of 2 to
-// 8.
+// Reads arrays in NumPy's format .npy, versions 1 to 3 (numpy.lib.format): a whole file, or a member of an .npz file
+// (files/npz_file.h). Elements are little-endian, in C order: integers of 1 to 8 bytes, booleans, or floats of 2 to 8
+// bytes.
 //
 //   NpyFile file(path);
 //   while (...) for (row in file.next(1000)) file.header().visit(...)
@@ -20,26 +20,26 @@
 
 namespace trifold {
 
-// The header, in front of the numbers.
+// The header, which precedes the elements.
 class NpyHeader {
  public:
   static constexpr size_t kMostBytes = size_t{1} << 20;
 
-  // `beginning`: the array's first bytes, kMostBytes or all `bytes` of it. BadInput, naming the array, for one that is
-  // damaged or holds something else.
+  // `beginning`: the array's first bytes, kMostBytes or all `bytes` of it. BadInput, naming the array, if it is damaged
+  // or contains something else.
   NpyHeader(std::string_view beginning, int64_t bytes, const std::string& name);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   // "2000 x 13"; "() (one number)"
   std::string shape_text() const;
-  // Bytes of the header, and of one number.
+  // Bytes of the header, and of one element.
   int64_t first() const { return first_; }
   int64_t number_bytes() const { return size_; }
-  // Along the first dim, and bytes of each.
+  // The extent of the first dim, and the bytes of each of its rows.
   int64_t rows() const { return shape_.empty() ? 1 : shape_[0]; }
   int64_t row_bytes() const;
 
-  // Calls body with the number whose first byte is this, in its type: an integer, Float16, float or double.
+  // Calls body with the element whose first byte is at `at`, in its type: an integer, Float16, float or double.
   template <class Body>
   auto visit(const std::byte* at, Body body) const {
     const auto load = [&]<class T>(T value) {
@@ -58,8 +58,8 @@ class NpyHeader {
  private:
   std::vector<int64_t> shape_;
   char kind_ = '\0';   // 'i', 'u', 'b' or 'f'
-  int size_ = 0;       // of a number, bytes
-  int64_t first_ = 0;  // byte of the first
+  int size_ = 0;       // bytes of an element
+  int64_t first_ = 0;  // offset of the first element
 };
 
 // Reads an array once, from its first row on.
@@ -71,7 +71,7 @@ class NpyRows {
   const std::vector<int64_t>& shape() const { return header_->shape(); }
   std::string shape_text() const { return header_->shape_text(); }
 
-  // The next `count` rows, which must be there; theirs until the next call. BadInput, naming the array, where they are
+  // The next `count` rows, which must exist; valid until the next call. BadInput, naming the array, if they are
   // damaged.
   virtual std::span<const std::byte> next(int64_t count) = 0;
 
@@ -81,10 +81,10 @@ class NpyRows {
   std::optional<NpyHeader> header_;  // set by the constructor
 };
 
-// The array of a file of its own, mapped into memory.
+// An array that is a whole file, mapped into memory.
 class NpyFile final : public NpyRows {
  public:
-  // BadInput, naming the file, for one that is missing, damaged, or holds something else.
+  // BadInput, naming the file, if it is missing, damaged, or contains something else.
   explicit NpyFile(const std::string& path);
 
   int64_t bytes() const { return file_.size(); }
@@ -92,8 +92,8 @@ class NpyFile final : public NpyRows {
 
  private:
   MappedFile file_;
-  int64_t at_ = 0;        // byte of the next row
-  int64_t released_ = 0;  // of what the system may forget
+  int64_t at_ = 0;        // offset of the next row
+  int64_t released_ = 0;  // bytes that were released to the system
 };
 
 }  // namespace trifold

@@ -27,8 +27,8 @@ std::string text_of(archive* opened) {
   return printable(text != nullptr ? text : "unreadable");
 }
 
-// A reader of its own, so that several arrays can be read at the same time. It needs the directory at the archive's
-// end; without it, libarchive would take the members that it finds from the beginning on.
+// Opens a separate reader, so that several arrays can be read at the same time. It needs the directory at the archive's
+// end; without it, libarchive would read the members that it finds from the beginning on.
 ArchiveHandle open_archive(const std::string& path) {
   ArchiveHandle opened(archive_read_new());
   check(opened != nullptr && archive_read_support_format_zip_seekable(opened.get()) == ARCHIVE_OK,
@@ -102,7 +102,7 @@ class NpzRows final : public NpyRows {
 
   ArchiveHandle archive_;
   std::string beginning_;
-  size_t used_ = 0;  // bytes of it
+  size_t used_ = 0;  // bytes of it that were returned
   int64_t given_ = 0;
   std::vector<std::byte> rows_;
 };

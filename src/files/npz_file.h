@@ -1,5 +1,5 @@
-// NpzFile: several arrays in one file, as numpy.savez and numpy.savez_compressed write them: a zip archive (also of
-// more than 4 GiB, ZIP64) with a member NAME.npy for each. libarchive reads it.
+// NpzFile reads several arrays in one file, as numpy.savez and numpy.savez_compressed write them: a zip archive (also
+// of more than 4 GiB, ZIP64) with a member NAME.npy for each. It uses libarchive.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class NpzFile {
   // The names of the arrays, in the order of the archive.
   const std::vector<std::string>& names() const { return names_; }
   bool has(std::string_view name) const;
-  // Reads an array from its first row; its name is "FILE: NAME". Its checksum is compared when the last row is read.
-  // BadInput if there is no array of this name, or if it is damaged or encrypted.
+  // Opens an array for reading from its first row; its name is "FILE: NAME". Its checksum is compared when the last row
+  // is read. BadInput if there is no array of this name, or if it is damaged or encrypted.
   std::unique_ptr<NpyRows> open(std::string_view name) const;
 
  private:

@@ -1,4 +1,4 @@
-// Files that the user names for output: checks before anything is written, and writing.
+// Checks and writes the output files that the user names; the checks run before anything is written.
 #pragma once
 
 #include <fstream>
@@ -17,13 +17,13 @@ void check_writable_file(const std::string& option, const std::string& path);
 void check_writable_folder(const std::string& option, const std::string& path);
 
 // A file that is written piece by piece and then replaces the old one as a whole (files/file.h), so that a crash leaves
-// no partial file. Written in place instead: special files, files that the program prints to (/dev/stdout), and files
-// in a folder that cannot take a new one. Errors name `option`.
+// no partial file. Written in place instead: special files, files to which the program already prints (/dev/stdout),
+// and files in a folder in which no file can be created. Errors name `option`.
 class OutputFile {
  public:
   OutputFile(const std::string& option, const std::string& path);
   void write(std::string_view text);
-  // Call once, after the last piece; without it a regular file stays as it was.
+  // Call once, after the last piece; otherwise a regular file is unchanged.
   void finish();
 
  private:
@@ -35,7 +35,7 @@ class OutputFile {
   std::ofstream plain_;
 };
 
-// The same for text that is in memory.
+// Writes `text`, as OutputFile does.
 void write_file(const std::string& option, const std::string& path, const std::string& text);
 
 }  // namespace trifold

@@ -18,7 +18,7 @@ constexpr size_t kPackedInput = size_t{1} << 18;
 
 struct PackedForm {
   const char* name;
-  int filter;  // of libarchive
+  int filter;  // libarchive's code
 };
 
 PackedForm form_of(Packing packing) {

@@ -14,9 +14,9 @@ namespace trifold {
 
 namespace {
 
-constexpr size_t kSubmitted = 32;  // transfers that are handed to the system together
+constexpr size_t kSubmitted = 32;  // transfers that are submitted together
 
-// Calls move(bytes done) until all are.
+// Calls move(bytes done) until all bytes are transferred.
 template <class Move>
 void move_pages(const char* what, int64_t page, size_t bytes, Move move) {
   for (size_t done = 0; done < bytes;) {
@@ -32,8 +32,8 @@ void move_pages(const char* what, int64_t page, size_t bytes, Move move) {
 
 PageFile::PageFile(const MemoryFolder& folder, int64_t pages)
     : pages_(pages), file_(make_memory_file(folder, static_cast<size_t>(pages) * kPage)) {
-  // Refused where there is nothing but a page cache, or where pages are too small to be moved alone; they are then moved
-  // through the cache.
+  // Refused if there is only a page cache, or if pages are too small to be transferred directly; pages then go through
+  // the cache.
   const int flags = fcntl(file_, F_GETFL);
   const PageBuffer page(kPage);
   if (fcntl(file_, F_SETFL, flags | O_DIRECT) == 0 && pread(file_, page.data(), kPage, 0) < 0 &&
@@ -69,61 +69,61 @@ size_t PageQueue::memory(int64_t most_pages) {
 }
 
 PageQueue::PageQueue(int64_t most_pages)
-    : room_bytes_(static_cast<size_t>(most_pages) * PageFile::kPage),
-      memory_(kDepth * room_bytes_),
+    : slot_bytes_(static_cast<size_t>(most_pages) * PageFile::kPage),
+      memory_(kDepth * slot_bytes_),
       transfers_(kDepth),
       blocks_(kDepth),
       events_(kDepth) {
-  for (int place = kDepth - 1; place >= 0; --place) free_.push_back(place);
+  for (int slot = kDepth - 1; slot >= 0; --slot) free_.push_back(slot);
   waiting_.reserve(kDepth);
   if (syscall(SYS_io_setup, kDepth, &context_) != 0) context_ = 0;
 }
 
-// Waits for what is in flight.
+// Waits for transfers in flight.
 PageQueue::~PageQueue() {
   if (context_ != 0) syscall(SYS_io_destroy, context_);
 }
 
-std::byte* PageQueue::room(int place) const {
-  return memory_.data() + static_cast<size_t>(place) * room_bytes_;
+std::byte* PageQueue::buffer(int slot) const {
+  return memory_.data() + static_cast<size_t>(slot) * slot_bytes_;
 }
 
-int PageQueue::free_place() {
+int PageQueue::free_slot() {
   if (free_.empty()) {
     submit();
     reap(1);
   }
-  const int place = free_.back();
+  const int slot = free_.back();
   free_.pop_back();
-  return place;
+  return slot;
 }
 
 void PageQueue::read(const PageFile& file, int64_t page, int64_t count, Taker& taker, int64_t tag) {
-  begin(free_place(), {&file, page, count, &taker, tag});
+  begin(free_slot(), {&file, page, count, &taker, tag});
 }
 
 void PageQueue::write(const PageFile& file, int64_t page, int64_t count, const std::byte* from) {
-  const int place = free_place();
-  std::memcpy(room(place), from, static_cast<size_t>(count) * PageFile::kPage);
-  begin(place, {&file, page, count, nullptr, 0});
+  const int slot = free_slot();
+  std::memcpy(buffer(slot), from, static_cast<size_t>(count) * PageFile::kPage);
+  begin(slot, {&file, page, count, nullptr, 0});
 }
 
-void PageQueue::begin(int place, const Transfer& transfer) {
-  const auto at = static_cast<size_t>(place);
+void PageQueue::begin(int slot, const Transfer& transfer) {
+  const auto at = static_cast<size_t>(slot);
   const size_t bytes = static_cast<size_t>(transfer.count) * PageFile::kPage;
-  check(bytes <= room_bytes_, "a transfer of {} bytes where {} are possible", bytes, room_bytes_);
+  check(bytes <= slot_bytes_, "a transfer of {} bytes where {} are possible", bytes, slot_bytes_);
   transfers_[at] = transfer;
   (transfer.taker == nullptr ? counts_.written : counts_.read) += transfer.count;
   if (context_ == 0) {
-    move(place);
-    return end(place, static_cast<int64_t>(bytes));
+    move(slot);
+    return end(slot, static_cast<int64_t>(bytes));
   }
   iocb& block = blocks_[at];
   block = {};
   block.aio_data = at;
   block.aio_lio_opcode = transfer.taker == nullptr ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
   block.aio_fildes = static_cast<uint32_t>(transfer.file->number());
-  block.aio_buf = reinterpret_cast<uintptr_t>(room(place));
+  block.aio_buf = reinterpret_cast<uintptr_t>(buffer(slot));
   block.aio_nbytes = bytes;
   block.aio_offset = transfer.page * static_cast<int64_t>(PageFile::kPage);
   waiting_.push_back(&block);
@@ -142,11 +142,11 @@ void PageQueue::submit() {
     } else if (taken < 0 && errno == EAGAIN && in_flight_ > 0) {
       reap(1);
     } else {
-      // Not possible for this file: moved one by one.
-      const auto place = static_cast<int>(waiting_[done++]->aio_data);
-      move(place);
-      end(place, static_cast<int64_t>(static_cast<size_t>(transfers_[static_cast<size_t>(place)].count) *
-                                      PageFile::kPage));
+      // Not supported by this file: transferred alone.
+      const auto slot = static_cast<int>(waiting_[done++]->aio_data);
+      move(slot);
+      end(slot, static_cast<int64_t>(static_cast<size_t>(transfers_[static_cast<size_t>(slot)].count) *
+                                     PageFile::kPage));
     }
   }
   waiting_.clear();
@@ -165,21 +165,21 @@ void PageQueue::reap(int least) {
   }
 }
 
-// At once.
-void PageQueue::move(int place) const {
-  const Transfer& transfer = transfers_[static_cast<size_t>(place)];
+// Makes the transfer synchronously.
+void PageQueue::move(int slot) const {
+  const Transfer& transfer = transfers_[static_cast<size_t>(slot)];
   if (transfer.taker == nullptr)
-    transfer.file->write(transfer.page, transfer.count, room(place));
+    transfer.file->write(transfer.page, transfer.count, buffer(slot));
   else
-    transfer.file->read(transfer.page, transfer.count, room(place));
+    transfer.file->read(transfer.page, transfer.count, buffer(slot));
 }
 
-// `moved`: bytes, or an error's number below 0. What was moved in part is moved again, which reports the error.
-void PageQueue::end(int place, int64_t moved) {
-  const Transfer& transfer = transfers_[static_cast<size_t>(place)];
-  if (moved != transfer.count * static_cast<int64_t>(PageFile::kPage)) move(place);
-  if (transfer.taker != nullptr) transfer.taker->take(transfer.tag, room(place));
-  free_.push_back(place);
+// `moved`: bytes, or a negative error code. A partial transfer is repeated synchronously, which reports the error.
+void PageQueue::end(int slot, int64_t moved) {
+  const Transfer& transfer = transfers_[static_cast<size_t>(slot)];
+  if (moved != transfer.count * static_cast<int64_t>(PageFile::kPage)) move(slot);
+  if (transfer.taker != nullptr) transfer.taker->take(transfer.tag, buffer(slot));
+  free_.push_back(slot);
 }
 
 void PageQueue::finish() {

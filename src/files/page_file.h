@@ -1,11 +1,11 @@
-// PageFile: a file of pages that serves as memory, read and written around the system's page cache: its pages take no
+// PageFile is a file of pages that serves as memory. Reads and writes bypass the system's page cache: its pages take no
 // memory, neither of the process nor of its control group, and no step waits while the system writes dirty pages back.
 //
-// PageQueue keeps many such reads and writes in flight: a disk that gives a page in 70 us gives many times as many
-// pages a second if they are all requested first. It uses Linux's asynchronous I/O, which needs no threads; where the
-// system refuses that, or the file system knows only its page cache (tmpfs), pages are moved one by one.
+// PageQueue keeps many such reads and writes in flight: a disk with a latency of 70 us per page delivers many times as
+// many pages a second if they are all requested first. It uses Linux's asynchronous I/O, which needs no threads. If the
+// system refuses that, or the file system supports only its page cache (tmpfs), pages are transferred one by one.
 //
-// The file has no name and its space is reserved, as FileMemory's.
+// As in FileMemory, the file has no name and its space is reserved.
 #pragma once
 
 #include <linux/aio_abi.h>
@@ -23,13 +23,14 @@ class PageFile {
  public:
   static constexpr size_t kPage = 4096;
 
-  // Initialised to zero. BadInput as FileMemory's.
+  // Initialised to zero. BadInput as in FileMemory.
   PageFile(const MemoryFolder& folder, int64_t pages);
   ~PageFile();
   PageFile(const PageFile&) = delete;
   PageFile& operator=(const PageFile&) = delete;
 
-  // Consecutive pages; `to` and `from` begin at a multiple of kPage. Any thread; an Error if the disk fails.
+  // Transfer consecutive pages; `to` and `from` begin at a multiple of kPage. Callable from any thread; an Error if the
+  // disk fails.
   void read(int64_t page, int64_t count, std::byte* to) const;
   void write(int64_t page, int64_t count, const std::byte* from) const;
 
@@ -46,7 +47,7 @@ class PageBuffer {
  public:
   PageBuffer() = default;
   explicit PageBuffer(size_t bytes) : memory_(bytes == 0 ? 0 : bytes + PageFile::kPage) {}
-  // What it takes.
+  // The memory that a buffer of `bytes` takes.
   static size_t memory(size_t bytes) { return bytes == 0 ? 0 : bytes + PageFile::kPage; }
   std::byte* data() const;
 
@@ -67,20 +68,20 @@ class PageQueue {
 
   static constexpr int kDepth = 256;  // transfers in flight
 
-  // Transfers have at most `most_pages`.
+  // A transfer has at most `most_pages` pages.
   explicit PageQueue(int64_t most_pages);
   static size_t memory(int64_t most_pages);
   ~PageQueue();
   PageQueue(const PageQueue&) = delete;
   PageQueue& operator=(const PageQueue&) = delete;
 
-  // Begin soon, in no order, and are complete after `finish`. `taker` gets the pages before that; it must not call the
-  // queue. What is written is copied at once, and must not be read before `finish`.
+  // Transfers begin soon, in any order, and are complete after `finish`. `taker` receives pages before that and must
+  // not call the queue. Pages to write are copied at once, and must not be read before `finish`.
   void read(const PageFile& file, int64_t page, int64_t count, Taker& taker, int64_t tag);
   void write(const PageFile& file, int64_t page, int64_t count, const std::byte* from);
   void finish();
 
-  // Pages moved so far.
+  // Pages transferred so far.
   struct Counts {
     int64_t read = 0, written = 0;
   };
@@ -90,19 +91,19 @@ class PageQueue {
   struct Transfer {
     const PageFile* file = nullptr;
     int64_t page = 0, count = 0;
-    Taker* taker = nullptr;  // none: a write
+    Taker* taker = nullptr;  // null: a write
     int64_t tag = 0;
   };
 
-  int free_place();
-  void begin(int place, const Transfer& transfer);
+  int free_slot();
+  void begin(int slot, const Transfer& transfer);
   void submit();
   void reap(int least);
-  void end(int place, int64_t moved);
-  void move(int place) const;
-  std::byte* room(int place) const;
+  void end(int slot, int64_t moved);
+  void move(int slot) const;
+  std::byte* buffer(int slot) const;
 
-  size_t room_bytes_;
+  size_t slot_bytes_;
   PageBuffer memory_;
   std::vector<Transfer> transfers_;
   std::vector<iocb> blocks_;
@@ -111,7 +112,7 @@ class PageQueue {
   std::vector<io_event> events_;
   int in_flight_ = 0;
   Counts counts_;
-  aio_context_t context_ = 0;  // 0: one by one
+  aio_context_t context_ = 0;  // 0: transfers are made one by one
 };
 
 }  // namespace trifold

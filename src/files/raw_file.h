@@ -1,8 +1,7 @@
-// RawFile: reading and writing arrays of numbers in a file at any offset, from several threads at a time.
+// RawFile reads and writes arrays of values in a file at any offset, from several threads at a time.
 //
-// There are two classes because File (files/file.h) is for what a run keeps: it syncs, reserves space and announces
-// each write to the other ranks, which allocates; a RawFile, for scratch and prepared data, does nothing but read and
-// write.
+// File (files/file.h) serves the files that a run keeps: it syncs, reserves space and announces each write to the other
+// ranks, which allocates. RawFile, for scratch and prepared data, only reads and writes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ class RawFile {
  public:
   enum class Mode { Create, Read };
 
-  // BadInput, naming the path, when it cannot be opened. Create replaces an older file.
+  // BadInput, naming the path, if it cannot be opened. Create replaces an older file.
   RawFile(const std::string& path, Mode mode);
   // A new unnamed file in the system's temporary folder (TMPDIR), which disappears when it is closed.
   static RawFile temporary();
@@ -28,7 +27,7 @@ class RawFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const;
-  // For libraries that read by themselves; this object keeps ownership.
+  // The descriptor, for libraries that read it themselves; this object keeps ownership.
   int descriptor() const { return descriptor_; }
   // Writes all bytes, or throws Failure with the system's reason (a full disk, say).
   void write(std::span<const std::byte> bytes, int64_t offset);

@@ -39,7 +39,7 @@ LiveFolders& live() {
   return *kFolders;
 }
 
-// The beginning of the names of scratch folders beside `target`.
+// The prefix of the names of scratch folders for `target`.
 std::string name_beside(const std::string& target) {
   return target.substr(0, NAME_MAX - kInfix.size() - kDigits) + std::string(kInfix);
 }

@@ -1,18 +1,18 @@
-// BertSamples: pairs of sentences with masked tokens, on which BERT is trained (Devlin et al., NAACL 2019, sections 3.1
-// and A.1). Samples are a pure function of (seed, sample index).
+// BertSamples: pairs of sentences with masked tokens, for training BERT (Devlin et al., NAACL 2019, sections 3.1 and
+// A.1). Samples are a pure function of (seed, sample index).
 //
 // Documents are cut into chunks of whole sentences: each has as many as reach the length of a sample or the end of the
 // document. A sample is a chunk; every pass visits each chunk once, in a new order. The chunk is cut between two of its
 // sentences. Half of the time the part after the cut is the second sentence of the pair; otherwise (and always if the
 // chunk has only one sentence) the second is text of another document, and the rest of the chunk is skipped in this
-// pass. A fraction of the samples is shorter, of a length drawn uniformly. Samples that are too long lose tokens at
+// pass. A fraction of the samples is shorter, with a length drawn uniformly. Samples that are too long lose tokens at
 // both ends of the longer sentence.
 //
 //   [CLS] first [SEP] second [SEP] [PAD] ...        without pairs:  [CLS] chunk [SEP] [PAD] ...
 //
-// Of the other tokens max(1, mask_probability x real tokens) are then chosen: 8 of 10 become [MASK], 1 a random token,
-// 1 stays. Only their labels count. With whole-word masking, words are chosen until they have at least that many
-// tokens. Every pass draws anew.
+// Of the tokens that are not special, max(1, mask_probability x real tokens) are then chosen: 8 of 10 become [MASK], 1
+// a random token, 1 is unchanged. Only their labels count. With whole-word masking, words are chosen until they have at
+// least that many tokens. Every pass draws anew.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ struct BertRules {
 
 class BertSamples final : public DataSource {
  public:
-  // Samples from the given documents of `text`, `passes` times over. BadInput if they give no sample, or if pairs are
-  // wanted but there is only one document.
+  // Samples from the given documents of `text`, for `passes` passes. BadInput if they give no sample, or if pairs are
+  // requested but there is only one document.
   BertSamples(std::shared_ptr<const SentenceTokens> text, std::vector<int64_t> documents, BertTokens special,
               BertRules rules, int64_t passes, uint64_t seed);
 
@@ -70,13 +70,13 @@ class BertSamples final : public DataSource {
   };
   struct Pair {
     Piece first, second;
-    bool random = false;  // the second does not follow the first
+    bool random = false;  // the second piece does not follow the first
   };
-  // The random numbers of one sample, drawn one after another.
+  // The random values of one sample, drawn one after another.
   class Draws {
    public:
     Draws(PhiloxKey key, int64_t sample) : key_(key), at_(static_cast<uint64_t>(sample) << kBits) {}
-    static constexpr int kBits = 24;  // that count the draws of a sample
+    static constexpr int kBits = 24;  // bits of the counter of a sample's draws
     int64_t below(int64_t n);         // in [0, n)
     double real();                    // in [0, 1)
 
@@ -85,7 +85,7 @@ class BertSamples final : public DataSource {
     uint64_t at_;
   };
 
-  // The end of the shortest run of sentences from `first` that has `length` tokens, at most `end`.
+  // The end of the shortest run of sentences from `first` with at least `length` tokens; at most `end`.
   int64_t enough(int64_t first, int64_t end, int64_t length) const;
   Piece piece(int64_t first, int64_t end) const;
   Pair draw_pair(int64_t index, Draws& draws) const;
@@ -97,7 +97,7 @@ class BertSamples final : public DataSource {
   std::vector<int64_t> documents_;
   BertTokens special_;
   BertRules rules_;
-  int64_t room_;  // for tokens that are not special
+  int64_t room_;  // number of tokens that are not special
   int64_t passes_;
   PhiloxKey key_, order_key_;
   std::vector<Chunk> chunks_;
@@ -109,9 +109,9 @@ class BertCorpus final : public TrainingText {
   // BadInput for files that are not plain text, for weights, and for a vocabulary too small for the tokenizer.
   BertCorpus(const DataConfig& config, int64_t vocab_size, bool pairs);
 
-  // False if the split contains no document.
+  // Whether the split has a document.
   bool has(Split split) const override { return !documents_of(split).empty(); }
-  // At least `samples_needed` samples of a split, in as many passes as that takes.
+  // At least `samples_needed` samples of a split, in as many passes as needed.
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const override;
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
@@ -125,7 +125,7 @@ class BertCorpus final : public TrainingText {
   BertTokens special_{0};
   BertRules rules_;
   std::shared_ptr<SentenceTokens> text_;
-  std::vector<Interval> files_;  // their documents
+  std::vector<Interval> files_;  // [file] its documents
 };
 
 // The vocabulary size that a BERT with this tokenizer needs.

@@ -11,7 +11,7 @@ namespace trifold {
 
 struct LabeledText {
   std::string text;
-  std::optional<std::string> other;  // the second of a pair
+  std::optional<std::string> other;  // the second text of a pair
   std::string label;
 };
 

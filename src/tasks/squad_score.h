@@ -1,5 +1,4 @@
-// SQuAD's scores: exact match and F1 over words of normalised text, the best over all reference
-// answers.
+// SQuAD's scores: exact match and F1 over words of normalised text, each the best over all reference answers.
 #pragma once
 
 #include <map>
@@ -17,16 +16,16 @@ std::string normalised_answer(std::string_view text);
 
 // 1 if the two are the same once normalised, else 0.
 double exact_match(std::string_view given, std::string_view right);
-// The harmonic mean of precision and recall over words, counted with repetition. If a text has no word the result is 0,
-// or with `empty_counts` (version 2) 1 if both have none.
+// The harmonic mean of precision and recall over words, counted with repetition. If a text has no word the result is 0;
+// with `empty_counts` (version 2) it is 1 if neither has a word.
 double word_f1(std::string_view given, std::string_view right, bool empty_counts);
 
 struct SquadScore {
   double exact = 0, f1 = 0;                    // percent, over all questions
-  double answerable_f1 = 0, no_answer_f1 = 0;  // version 2: of those with and without an answer
+  double answerable_f1 = 0, no_answer_f1 = 0;  // version 2: F1 of questions with and without an answer
 };
 
-// `given` maps question ids to answers; a question without an answer there scores 0, as in version 1.
+// `given` maps question ids to answers; a question that it lacks scores 0, as in version 1.
 SquadScore score_answers(const Squad& squad, const std::map<std::string, std::string>& given);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// SQuAD's questions as samples: a context longer than a sample becomes several overlapping windows, each preceded by
+// SQuAD's questions as samples. A context longer than a sample becomes several overlapping windows, each preceded by
 // the whole question (Devlin et al., NAACL 2019).
 #pragma once
 
@@ -15,7 +15,7 @@ namespace trifold {
 struct WindowRules {
   int64_t seq_length = 384;
   int64_t stride = 128;    // tokens between the beginnings of two windows
-  int64_t max_query = 64;  // tokens kept of a question
+  int64_t max_query = 64;  // most tokens of a question
 };
 
 // A question with part of its context.
@@ -23,14 +23,14 @@ struct AnswerWindow {
   size_t question = 0;     // index into Squad::questions
   int64_t first = 0;       // the first context token in the window
   int64_t count = 0;       // number of context tokens
-  int64_t offset = 0;      // position of the first in the sample
-  std::vector<bool> best;  // for each token, whether no other window shows more of its surroundings
+  int64_t offset = 0;      // position of that token in the sample
+  std::vector<bool> best;  // [token] no other window has more of its surroundings
 };
 
 class SquadWindows {
  public:
-  // The answer of a sample is the question's first reference answer, as the tokens that hold it; [CLS] if there is none
-  // or the window does not hold all of it.
+  // The answer of a sample is the question's first reference answer, as the tokens that contain it; [CLS] if there is
+  // none or the window does not contain all of it.
   SquadWindows(const Squad& squad, const Tokenizer& tokenizer, const BertTokens& special,
                const WindowRules& rules);
 
@@ -49,7 +49,7 @@ class SquadWindows {
 };
 
 // The best answer of a question: the span of at most `longest` tokens with the largest sum of begin and end logits,
-// over all windows that show its first token best.
+// over all windows in which its first token is `best`.
 struct BestAnswer {
   std::string text;
   double score = 0;       // sum of its two logits
@@ -57,7 +57,7 @@ struct BestAnswer {
   bool found = false;     // there was a valid span
 };
 
-// `logits` holds 2 x seq_length numbers for each window: those of the beginnings, then of the ends.
+// `logits` has 2 x seq_length values for each window: the begin logits, then the end logits.
 std::vector<BestAnswer> best_answers(const Squad& squad, const SquadWindows& windows,
                                      std::span<const double> logits, int64_t seq_length, int64_t longest);
 

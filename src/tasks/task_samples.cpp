@@ -24,8 +24,8 @@ TaskSample join_texts(std::span<const int32_t> first, const std::span<const int3
 
 namespace {
 
-// Shortens two texts to `room` tokens together, as transformers' `longest_first` does: the longer one alone if that is
-// enough; otherwise each gets half, and of an odd number the longer one the last (of equal ones the second).
+// Shortens two texts to `room` tokens together, as transformers' `longest_first` does: only the longer one if that is
+// enough; otherwise each gets half, and the longer one (of equal ones the second) the odd token.
 void cut_pair(std::vector<int32_t>& first, std::vector<int32_t>& second, size_t room) {
   if (first.size() + second.size() <= room) return;
   std::vector<int32_t>& longer = first.size() > second.size() ? first : second;

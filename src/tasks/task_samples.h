@@ -18,7 +18,7 @@ namespace trifold {
 
 struct TaskSample {
   std::vector<int32_t> tokens;  // without padding
-  int32_t second = 0;           // where the second text begins; tokens.size() if there is none
+  int32_t second = 0;           // index of the second text's first token; tokens.size() if there is none
   int32_t label = 0;            // class, or 0
   int32_t begin = 0, end = 0;   // first and last token of the answer; [CLS] if there is none
 };
@@ -27,15 +27,15 @@ struct TaskSample {
 TaskSample join_texts(std::span<const int32_t> first, const std::span<const int32_t>* second,
                       const BertTokens& special);
 
-// Tokens that do not fit are removed one by one from the end of the longer text. A label's number is its index in
-// `classes`; BadInput for any other label.
+// Samples of labeled texts. Tokens that do not fit are removed one by one from the end of the longer text. A label
+// becomes its index in `classes`; BadInput for any other label.
 std::vector<TaskSample> class_samples(const std::vector<LabeledText>& texts,
                                       const std::vector<std::string>& classes, const Tokenizer& tokenizer,
                                       const BertTokens& special, int64_t seq_length);
 
 class TaskSamples final : public DataSource {
  public:
-  // Goes through the samples `passes` times, in a new order each time, or unchanged if not `shuffled`.
+  // Repeats the samples for `passes` passes, in a new order each time if `shuffled`.
   TaskSamples(std::vector<TaskSample> samples, int32_t pad, int64_t seq_length, int64_t passes, bool shuffled,
               uint64_t seed);
 
