@@ -22,6 +22,9 @@ TERMINALS = {
     ".png": "pngcairo size 1440,810 enhanced font 'DejaVu Sans,15' fontscale 1.1 linewidth 1.4 background '#ffffff'",
 }
 
+# The most points of a line: a picture has fewer columns of pixels, and a running mean bends little.
+RAW_POINTS, MEAN_POINTS = 1000, 250
+
 # The colours, the light grid behind them, and the drawing order: raw, smoothed, validation.
 SCRIPT = """
 set terminal {terminal}
@@ -87,6 +90,12 @@ def smooth(points, span):
     return result
 
 
+def thinned(points, most):
+    """Every n-th point, n as small as leaves at most `most`, and the last one; and n."""
+    every = max(1, math.ceil(len(points) / most))
+    return points[::every] + (points[-1:] if (len(points) - 1) % every else []), every
+
+
 def quoted(text):
     """`text` as a gnuplot string in single quotes."""
     return "'" + text.replace("'", "''") + "'"
@@ -105,8 +114,11 @@ def gnuplot_script(training, validation, picture, title):
     steps = [step for step, _ in training + validation]
     data, curves = "", []
     if training:
-        data += block("raw", training) + block("mean", smooth(training, len(training) // 30))
-        curves.append("$raw using 1:2 with lines linewidth 1 linecolor rgb '#b7c9ea' title 'training, each step'")
+        raw, every = thinned(training, RAW_POINTS)
+        mean, _ = thinned(smooth(training, len(training) // 30), MEAN_POINTS)
+        data += block("raw", raw) + block("mean", mean)
+        steps_shown = "each step" if every == 1 else f"1 step in {every}"
+        curves.append(f"$raw using 1:2 with lines linewidth 1 linecolor rgb '#b7c9ea' title 'training, {steps_shown}'")
         curves.append("$mean using 1:2 with lines linewidth 2.5 linecolor rgb '#2456b8' title 'training, running mean'")
     if validation:
         data += block("valid", validation)

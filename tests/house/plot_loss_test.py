@@ -41,6 +41,15 @@ class PlotLoss(unittest.TestCase):
                 self.assertAlmostEqual(loss, 2.5)
         self.assertEqual(plot_loss.smooth([(1, 6.0), (2, 0.0), (3, 3.0)], 3), [(1, 6.0), (2, 3.0), (3, 1.5)])
 
+    def test_long_runs_are_thinned(self):
+        points = [(step, 1.0) for step in range(1, 11)]
+        self.assertEqual(plot_loss.thinned(points, 10), (points, 1))
+        kept, every = plot_loss.thinned(points, 4)
+        self.assertEqual(([step for step, _ in kept], every), ([1, 4, 7, 10], 3))
+        self.assertEqual([step for step, _ in plot_loss.thinned(points, 5)[0]], [1, 3, 5, 7, 9, 10])
+        long = [(step, 1.0 + step % 2) for step in range(1, 4000)]
+        self.assertIn("1 step in 4", plot_loss.gnuplot_script(long, [], Path("a.svg"), "title"))
+
     @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
     def test_draws_svg_and_png(self):
         self.write([{"step": step, "loss": 4 / step + 1} for step in range(1, 50)] + [{"step": 49, "valid_loss": 1.2}])
