@@ -43,7 +43,7 @@ void print_tables(const RecommendPlan& plan, const PlacementInput& input) {
   const auto tables = plan.placement.tables();
   for (size_t t = 0; t < tables.size(); ++t) {
     const EmbeddingTable& table = tables[t];
-    const int64_t bytes = table.rows * (table.width * input.number_bytes + input.state_bytes_of_row);
+    const int64_t bytes = table.rows * (table.width * input.element_bytes + input.state_bytes_of_row);
     fmt::print("  {:>16}  {:>12} {:>8}  {:>11}  {}\n", printable(table.name), table.rows, table.max_ids,
                bytes_of(static_cast<double>(bytes)),
                where_of(plan.placement.choice()[t], plan.placement.ranks()));
@@ -218,7 +218,7 @@ int show_plan(const PlanRecommenderConfig& config) {
   double rows = 0, bytes = 0;
   for (const EmbeddingTable& table : plan.placement.tables()) {
     rows += static_cast<double>(table.rows);
-    bytes += static_cast<double>(table.rows * (table.width * input.number_bytes + input.state_bytes_of_row));
+    bytes += static_cast<double>(table.rows * (table.width * input.element_bytes + input.state_bytes_of_row));
   }
   fmt::print(
       "model       {} tables with {:.0f} rows of {} numbers, {} with their state; {} parameters in MLPs, "

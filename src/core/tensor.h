@@ -1,5 +1,4 @@
-// Shape, Tensor (a view), Buffer (an owner) and Arena (a bump allocator). Tensors' memory is always owned by a Buffer
-// or an Arena.
+// Shape, Tensor (a view of memory), Buffer (an owner of memory) and Arena (a bump allocator).
 //
 // A Tensor is a typed, shaped, contiguous, row-major view of memory that something else owns. It has no
 // strides, no broadcasting and no reference count; transposes are GEMM flags. Copying a Tensor copies the

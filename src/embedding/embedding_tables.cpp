@@ -48,7 +48,7 @@ std::vector<int64_t> rows_in_memory(const std::vector<PartShape>& shapes, const 
   return rows;
 }
 
-// Of shards that are in files.
+// The record layouts of shards that are in files.
 std::vector<RowRecords> layouts_of(const std::vector<PartShape>& shapes, const std::vector<int64_t>& slots,
                                    const TableStorage& storage) {
   std::vector<RowRecords> layouts;
@@ -97,7 +97,7 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
   const SquaresRoom squares = squares_room(placement, options);
   squares_ = Buffer(static_cast<size_t>(squares.numbers) * size_of(options.dtype), ops.device);
   for (size_t i = 0; i < shards_; ++i) {
-    // A single rank takes the gradients directly from those of the features.
+    // A single rank reads the gradients directly from dfeatures.
     updates_.push_back(parts_[i].update(alone ? placement.feature_column(mine[i].table) : mine[i].column));
     updates_.back().whole_width = width;
     squares_at_.push_back(squares.of_table[static_cast<size_t>(mine[i].table)]);
@@ -137,7 +137,7 @@ void EmbeddingTables::add_part(int table, const Rect& rect, bool names_rows, int
 
 void EmbeddingTables::bring_in(LookupBatch& batch, bool changes, Stream& stream) {
   for (size_t i = 0; i < shards_; ++i) parts_[i].begin_bring_in(batch.cached[i], changes, stream);
-  if (disk_) disk_->queue.finish();  // rows may have left for where others are read
+  if (disk_) disk_->queue.finish();  // evicted rows must be on disk before others are read
   for (size_t i = 0; i < shards_; ++i) parts_[i].start_reads();
   if (disk_) disk_->queue.finish();
   for (size_t i = 0; i < shards_; ++i) parts_[i].end_bring_in(batch.cached[i], changes, stream);

@@ -9,7 +9,7 @@ namespace trifold {
 namespace {
 
 constexpr size_t kInt = sizeof(int32_t);
-constexpr int64_t kBagsOfPart = 32768;  // at least, for each worker: waking one for fewer takes longer
+constexpr int64_t kBagsOfPart = 32768;  // minimum per worker: waking a worker for fewer takes longer
 
 const EmbeddingTable& table_of(const Placement& placement, const Shard& shard) {
   return placement.tables()[static_cast<size_t>(shard.table)];
@@ -71,7 +71,8 @@ void IdExchange::check_ids(const ClickBatch& batch, ThreadPool& pool) const {
   });
 }
 
-// Parts are in the order of the lists, and the pool rethrows the error of the first, so the message is that of one thread.
+// Parts are in the order of the lists, and the pool rethrows the error of the first, so the message is that of one
+// thread.
 void IdExchange::for_each_list(ThreadPool& pool, size_t lists, FunctionRef<void(size_t list)> body) const {
   const int64_t grain = std::max<int64_t>(1, kBagsOfPart / std::max<int64_t>(1, options_.samples));
   pool.parallel_for(static_cast<int64_t>(lists), grain, [&](int64_t begin, int64_t end) {
@@ -182,7 +183,7 @@ void IdExchange::unpack(LookupBatch& out) const {
   }
 }
 
-// The bags of this rank's own samples in whole tables, of which `tables` are the numbers; their lists begin at `list`.
+// Takes the bags of this rank's samples in whole tables, listed in `tables`; their lists begin at `list`.
 void IdExchange::take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out,
                           size_t list, ThreadPool& pool) const {
   struct Place {

@@ -1,17 +1,16 @@
 // IdExchange sends the ids of a global batch to the ranks that hold their rows, all to all, and arranges them
 // for lookups and updates. It does not depend on weights, so it runs ahead of the step that uses it.
 //
-// Ids are exchanged between hosts, also where lookups run on devices (docs/decisions/0009): hosts read them
-// from files, ids are few bytes compared with the vectors they stand for, and the host needs their counts to
+// Ids are exchanged between hosts, also if lookups run on devices (docs/decisions/0009): hosts read them
+// from files, ids are few bytes compared with their vectors, and the host needs their counts to
 // know how much to copy, sort and launch. A device receives a batch in one copy and sorts it.
 //
-// Every rank packs one message for every rank: for each shard there, in order, the lengths of this rank's
-// bags, then for each shard its ids, counted from the shard's first row (and after them, where ids are
-// weighted, the bits of the weights). A shard of rows gets the ids of its rows only. Messages are
-// concatenated in the order of the ranks, which is that of the samples, so the bags of a shard are those of
-// the global batch in order, and duplicates are summed in that order. A single rank sends nothing: its lists
-// are those of the batch. Bytes sent by each rank, for b samples of L ids on average over all its bags and S
-// shards elsewhere:
+// Every rank packs one message for every rank, of 32-bit words: for each shard of the receiver, in order, the lengths
+// of the sender's bags; then for each shard its ids, relative to the shard's first row, followed, if ids are weighted,
+// by the bits of the weights. A shard of rows gets only ids of its rows. Messages are concatenated in rank order, which
+// is the order of samples, so a shard has the bags of the global batch in order, and duplicates are summed in that
+// order. A single rank sends nothing: its lists are the batch's. Bytes sent by each rank, for b samples, L ids per
+// sample over all bags, and S shards on other ranks:
 //   4 b S + 4 (ids for other ranks) + 8 (ranks - 1) for the messages' sizes
 #pragma once
 
@@ -40,14 +39,14 @@ class IdExchange {
   IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
              const LookupOptions& options);
 
-  // A batch whose lookups are not connected to tables yet; a run keeps two, one in use and one being filled.
+  // A batch whose lookups are not connected to tables yet. A run needs two: one in use and one being filled.
   std::unique_ptr<LookupBatch> make_batch() const;
   // Sorts a batch of the maximum size on a device, so that the memory for sorting (LookupMemory::sorting) is
   // allocated now; during training the allocation would wait for all work in flight. `batch` is overwritten.
   void reserve_sorting(LookupBatch& batch, Stream& stream) const;
   // Collective. Fills `out` from this rank's samples; the caller finishes it (LookupBatch::finish). If an id is
   // outside its table, throws BadInput that names table, id, sample and rows, before anything is sent. Ids
-  // are sent on the calling thread, with the pool of `stream`, which must be inline; its workers share the lists.
+  // are sent on the calling thread, with the pool of `stream`, which must be inline; lists are processed in parallel.
   void distribute(const ClickBatch& batch, LookupBatch& out, Stream& stream);
   int64_t bytes_sent() const { return comm_.bytes_sent(); }
 

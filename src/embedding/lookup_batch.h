@@ -1,12 +1,12 @@
-// LookupBatch: the lookups of one global batch on one rank, in memory that operations read: first those in
-// its shards, with the bags of the whole global batch, then those in replicated tables, with the bags of its
-// own samples.
+// LookupBatch: the lookups of one global batch on one rank, in memory that operations read. It has a *list* of lookups
+// for each of the rank's shards, with the bags of the whole global batch, followed by a list for each replicated table,
+// with the bags of the rank's own samples.
 //
 // Memory is allocated once, for the largest batch: a table has at most max_ids ids per bag, so the maximum
 // number of ids is known (docs/decisions/0009). For at most L ids, over all lists of a rank, it is
 //   4 L of ids, 4 for each bag, with weights 4 L more    written by the host (ops/copy_in.h)
-//   28 L, with weights 32 L                              their order by row
-// and for tables of which a RowCache keeps rows in memory, in training, 8 L more that the host writes.
+//   28 L, with weights 32 L                              lookups sorted by row
+// and for tables in a RowCache, in training, 8 L more that the host writes.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@
 namespace trifold {
 
 struct LookupOptions {
-  int64_t samples = 0;    // of this rank in a global batch
+  int64_t samples = 0;    // this rank's samples in a global batch
   bool weighted = false;  // ids have weights
-  bool mean = false;      // bags are averaged, which needs factors
+  bool mean = false;      // bags are averaged, which needs mean_factors
   DType dtype = DType::F32;
-  int64_t bags = 1;     // of a sample: `samples` counts them (embedding/table_groups.h)
+  int64_t bags = 1;     // bags per sample in each table; `samples` counts bags (embedding/table_groups.h)
   bool cached = false;  // rows of shards are in a RowCache, which numbers them
 };
 
 // The bytes of a batch on a rank.
 struct LookupMemory {
-  size_t written = 0;  // with a device, as much is pinned on the host
-  size_t orders = 0;
-  size_t sorting = 0;  // on a device, while it sorts; shared by all batches
+  size_t written = 0;  // written by the host; with a device, an equal amount is pinned on the host
+  size_t orders = 0;   // lookups sorted by row
+  size_t sorting = 0;  // workspace of a device for sorting, shared by all batches
 };
 
 LookupMemory lookup_memory(const Placement& placement, int rank, const LookupOptions& options);
@@ -49,8 +49,8 @@ struct LookupBatch {
     float* weights = nullptr;
   };
   Ids take_ids(size_t list, int64_t count);
-  // After the host has written all ids: sends them to the device, if there is one, and sorts them for an update
-  // if `sort` is set. Earlier users of the batch must precede this on `stream`.
+  // Call it after the host has written all ids: copies them to the device, if there is one, and sorts them for an
+  // update if `sort` is set. Earlier users of the batch must be earlier on `stream`.
   void finish(bool sort, Stream& stream);
   // Fills the batch to its maximum size: bags with the most ids possible, all of row 0.
   void fill_up();
@@ -69,11 +69,11 @@ struct LookupBatch {
     int64_t rows, bags, ids, column;
     bool cached;
   };
-  // A list's ids where the host writes them, and their rows once a RowCache has numbered them. Sorted by number, the rows
-  // of the order are then slots.
+  // A list in a RowCache: its ids in the memory that the host writes, and their rows once the cache has numbered them.
+  // Lookups are then sorted by number, and LookupOrder::row holds slots.
   struct Cached {
     std::span<int32_t> ids;
-    RowCache::Numbered room;  // empty if `rows` are not numbered
+    RowCache::Numbered room;  // memory for `rows`; empty if rows are not numbered
     std::optional<RowCache::Numbered> rows;
   };
 
@@ -85,11 +85,11 @@ struct LookupBatch {
   std::vector<Cached> cached;        // for each list
   std::vector<Tensor> mean_factors;  // for each table, in the vectors' type [b]: 1 / length, 0 for empty bags
   CopyIn written;                    // ids, offsets, weights and factors
-  std::vector<Buffer> memory;        // of orders
+  std::vector<Buffer> memory;        // memory of `orders`
 
  private:
   const OpTable& ops_;
-  std::vector<BagLookup> sorted_;  // `lookups` as they are sorted
+  std::vector<BagLookup> sorted_;  // `lookups` with the ids by which they are sorted
 };
 
 }  // namespace trifold

@@ -11,24 +11,24 @@ namespace {
 constexpr int64_t kLeastColumns = 4;
 
 int64_t row_bytes(const EmbeddingTable& table, const PlacementInput& input) {
-  return table.width * input.number_bytes + input.state_bytes_of_row;
+  return table.width * input.element_bytes + input.state_bytes_of_row;
 }
 
 // Bytes moved for `samples` samples by a part that receives `ids` ids per sample and has `columns` columns.
-double looked_up(double samples, double ids, double columns, int number_bytes) {
-  const double row = columns * number_bytes;
+double looked_up(double samples, double ids, double columns, int element_bytes) {
+  const double row = columns * element_bytes;
   return samples * (ids * (4 + row) + row);
 }
-double updated(double samples, double ids, double columns, int number_bytes) {
-  const double row = columns * number_bytes;
+double updated(double samples, double ids, double columns, int element_bytes) {
+  const double row = columns * element_bytes;
   return samples * (ids * 2 * row + row);
 }
 
 double cost(const EmbeddingTable& table, const PlacementInput& input) {
   const auto samples = static_cast<double>(input.global_batch * table.bags);
   const auto columns = static_cast<double>(table.width);
-  return looked_up(samples, table.max_ids, columns, input.number_bytes) +
-         updated(samples, table.max_ids, columns, input.number_bytes);
+  return looked_up(samples, table.max_ids, columns, input.element_bytes) +
+         updated(samples, table.max_ids, columns, input.element_bytes);
 }
 
 // How a table is cut that is neither replicated nor too large for a rank; `fair` and `fair_bytes` are a rank's shares.
@@ -70,9 +70,9 @@ std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput&
         table.max_ids * static_cast<double>(shard.rect.extent[0]) / static_cast<double>(table.rows);
     ++load.tables;
     load.bytes += shard.rect.extent[0] * row_bytes(table, input) * shard.rect.extent[1] / table.width;
-    load.lookup_bytes += looked_up(batch * bags, ids, columns, input.number_bytes);
-    load.update_bytes += updated(batch * bags, ids, columns, input.number_bytes);
-    const double of_a_rank = share * bags * columns * input.travel_bytes;
+    load.lookup_bytes += looked_up(batch * bags, ids, columns, input.element_bytes);
+    load.update_bytes += updated(batch * bags, ids, columns, input.element_bytes);
+    const double of_a_rank = share * bags * columns * input.exchange_bytes;
     load.vectors_out += of_a_rank * (ranks - 1);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == shard.rank) continue;
@@ -85,15 +85,15 @@ std::vector<RankLoad> loads_of(const Placement& placement, const PlacementInput&
     if (!placement.replicated(static_cast<int>(t))) continue;
     const auto columns = static_cast<double>(tables[t].width);
     const double bags = share * static_cast<double>(tables[t].bags);
-    const double dense = static_cast<double>(tables[t].rows) * columns * input.number_bytes;
+    const double dense = static_cast<double>(tables[t].rows) * columns * input.element_bytes;
     for (RankLoad& load : loads) {
       ++load.tables;
       load.bytes += tables[t].rows * row_bytes(tables[t], input);
-      load.lookup_bytes += looked_up(bags, tables[t].max_ids, columns, input.number_bytes);
-      load.update_bytes += updated(bags, tables[t].max_ids, columns, input.number_bytes) + 3 * dense;
-      // Plus one number per row that says whether it was touched.
+      load.lookup_bytes += looked_up(bags, tables[t].max_ids, columns, input.element_bytes);
+      load.update_bytes += updated(bags, tables[t].max_ids, columns, input.element_bytes) + 3 * dense;
+      // Plus one element per row: whether it was touched.
       load.copies_out +=
-          2 * static_cast<double>(tables[t].rows) * (columns + 1) * input.number_bytes * (ranks - 1) / ranks;
+          2 * static_cast<double>(tables[t].rows) * (columns + 1) * input.element_bytes * (ranks - 1) / ranks;
     }
   }
   return loads;
@@ -149,9 +149,9 @@ std::vector<TablePlacement> plan_placement(const std::vector<EmbeddingTable>& ta
     TablePlacement& choice = placement[piece.table];
     const auto ranks = static_cast<size_t>(input.ranks);
     const auto parts = static_cast<size_t>(choice.parts);
-    // Consecutive ranks take the parts of a table: from the start with room whose busiest rank is least busy.
+    // The parts of a table go to consecutive ranks: of the ranges with room, the one with the lowest maximum cost.
     std::optional<size_t> best;
-    std::pair<double, int64_t> best_load;  // of its busiest rank, and of its fullest one
+    std::pair<double, int64_t> best_load;  // largest cost and largest memory of its ranks
     for (size_t start = 0; start < ranks; ++start) {
       std::pair<double, int64_t> load;
       bool fits = true;

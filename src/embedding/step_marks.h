@@ -1,5 +1,5 @@
-// StepMarks: called at the begin and end of the parts of a training step, on the thread that runs them, to
-// measure a step, and to check that communication overlaps with computation. Without one, nothing is called.
+// StepMarks: a function that is called at the begin and end of each part of a training step, on the thread that runs
+// it, to measure steps and to test that communication overlaps with computation. Optional.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@ namespace trifold {
 
 enum class StepPart {
   Fetch,            // a batch is read, its ids are exchanged and sorted: before the step that uses it
-  Lookups,          // in the shards and copies of this rank
+  Lookups,          // lookups in this rank's shards and replicated tables
   Vectors,          // all-to-all of the looked-up vectors
   Bottom,           // bottom MLP
   Top,              // interaction, top MLP, loss, and their backward down to the features
   Gradients,        // all-to-all of the vectors' gradients
-  WeightGradients,  // of the top, and the bottom's backward
-  Update,           // of touched rows
+  WeightGradients,  // weight gradients of the top MLP, and backward of the bottom MLP
+  Update,           // update of touched rows
   DenseUpdate,      // the remaining sums of the MLPs' gradients, and their optimizer
 };
 

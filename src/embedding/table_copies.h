@@ -20,10 +20,10 @@ class TableCopies {
   TableCopies(const TableCopies&) = delete;
   TableCopies& operator=(const TableCopies&) = delete;
 
-  // `orders` of this rank's lookups in these tables; `dfeatures` [b, (F + 1) D].
+  // `orders`: this rank's lookups in these tables, sorted by row. `dfeatures` [b, (F + 1) D].
   void update(std::span<const LookupOrder> orders, Tensor dfeatures, const SparseRule& rule);
 
-  // Bytes it holds besides the tables; the second form needs no instance.
+  // Bytes of memory in addition to the tables; the second form needs no instance.
   size_t bytes() const;
   static size_t bytes(const Placement& placement, DType dtype);
 
@@ -35,10 +35,10 @@ class TableCopies {
   Stream& compute_;
   Stream& comm_stream_;
   Buffer memory_;
-  Tensor all_;  // summed over the ranks: gradients of all rows, and which of them were touched
+  Tensor all_;  // gradients of all rows, then for each row whether it was touched; summed over the ranks
   std::vector<Tensor> gradients_;
   std::vector<Buffer> order_memory_;
-  std::vector<LookupOrder> orders_;  // of all rows; the update's `touched` says which were touched
+  std::vector<LookupOrder> orders_;  // all rows; RowUpdate::touched selects the touched ones
   std::vector<RowUpdate> stores_, updates_;
 };
 

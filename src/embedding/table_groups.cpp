@@ -36,7 +36,7 @@ TableUses table_uses(const ClickSchema& schema, int64_t width, int weights,
                      const std::vector<int64_t>& one_by_one) {
   TableUses uses;
   uses.columns.resize(schema.tables.size());
-  std::map<int, int> place;  // of the table of a column
+  std::map<int, int> place;  // from a column to the index of its table
   for (int c = 0; c < schema.table_count(); ++c) {
     if (owner_of(schema, c) != c) continue;
     place[c] = static_cast<int>(uses.tables.size());

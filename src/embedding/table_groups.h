@@ -1,15 +1,16 @@
-// Which tables the columns of ids look up, and the groups of tables in which samples have equally many bags.
+// The assignment of columns of ids to tables, and groups of tables with equally many bags per sample.
 //
-// Usually a column has a table of its own, in which its ids are one bag of a sample, pooled to a vector. Columns may
+// Usually a column has its own table, in which its ids are one bag of a sample, pooled to a vector. Columns may
 // also share a table (ClickTable::shares), and the ids of a column may be looked up one by one, so that each has its
-// own vector: both give a sample several bags in a table. The parts of this room know samples of one bag; a group of
-// tables in which samples have P bags is one of b P such samples for them, in the order (sample, bag):
+// own vector: in both cases a sample has several bags in a table. The other classes of this room assume one bag per
+// sample and table. A group of tables with P bags per sample is therefore passed to them as b P samples of one bag, in
+// the order (sample, bag):
 //
-//   features of group g   [b P, V E], or as rows of samples [b, P V E], V tables with rows of E numbers:
+//   features of a group   [b P, V E], or as rows of samples [b, P V E], for V tables with rows of E elements:
 //                         bag p of the sample in table v begins at column (p V + v) E
 //
-// So every placement, exchange, optimizer and storage serves them. Bags without ids pad a sample to P; they are zeros,
-// which travel with the rest.
+// So every placement, exchange, optimizer and storage supports several bags. A sample with fewer bags is padded with
+// empty bags; their zeros are exchanged like other vectors.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 
 namespace trifold {
 
-// The bags of a column of ids in its table.
+// Bags [first, first + bags) of a sample in table `table`: the ids of one column.
 struct TableUse {
   int table = 0;
   int64_t first = 0;
@@ -33,34 +34,35 @@ struct TableUses {
   std::vector<EmbeddingTable> tables;
   std::vector<TableUse> columns;
 
-  // Whether each column has a table of its own, in which its ids are one bag: there is one group then, in the order of the
-  // columns.
+  // Whether each column has its own table and is one bag in it. Then there is one group, in the order of the columns.
   bool simple() const;
 };
 
-// `width` counts the numbers of a row, of which the last `weights` are first-order weights; `one_by_one`: the columns
-// whose ids are looked up one by one. BadInput if a column shares a table that there is not, or one of keys.
+// `width` is the number of columns of every table, the last `weights` of which are first-order weights. `one_by_one`:
+// the columns whose ids are looked up one by one. BadInput if a column shares a table that does not exist or whose ids
+// are keys.
 TableUses table_uses(const ClickSchema& schema, int64_t width, int weights,
                      const std::vector<int64_t>& one_by_one = {});
 
 struct TableGroup {
-  int64_t bags = 1;         // of a sample in each table
-  std::vector<int> tables;  // their places among all
-  Placement placement;      // of these
+  int64_t bags = 1;         // bags per sample in each table
+  std::vector<int> tables;  // indices into TableUses::tables
+  Placement placement;      // placement of these tables
 };
 
-// By their number of bags, ascending.
+// The groups of all tables, ascending by their number of bags.
 std::vector<TableGroup> group_tables(const Placement& all);
 
-// Arranges batches of clicks as a group's tables see them. Owns memory where bags are not simply those of a column.
+// Converts batches of clicks to the bags of a group's tables. Owns memory for tables whose bags are not the bags of a
+// single column.
 class BagBatch {
  public:
-  // `samples` of this rank.
+  // `samples`: this rank's samples of a batch.
   BagBatch(const TableUses& uses, const TableGroup& group, const ClickSchema& schema, int64_t samples);
 
-  // Valid as long as `clicks`, and until the next call.
+  // The result is valid as long as `clicks`, and until the next call.
   const ClickBatch& arrange(const ClickBatch& clicks);
-  // Bytes of the memory that it owns, or would own.
+  // Bytes of the memory that it owns; the second form needs no instance.
   size_t bytes() const;
   static size_t bytes(const TableUses& uses, const TableGroup& group, const ClickSchema& schema,
                       int64_t samples);

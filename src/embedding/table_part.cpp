@@ -35,7 +35,7 @@ InitialRows::InitialRows(const EmbeddingTable& table, const Rect& rect, DType dt
       rect_(rect),
       dtype_(dtype) {}
 
-// Four neighbouring numbers share a block of random words.
+// Four consecutive elements share a block of random words.
 template <class T>
 void InitialRows::write_as(int64_t row, T* to) const {
   const int64_t first = (rect_.offset[0] + row) * vector_ + rect_.offset[1];
@@ -125,8 +125,8 @@ void TablePart::make_store() {
       [initial = initial_](int64_t row, std::byte* to) { initial.write(row, to); }, options_.disk);
 }
 
-// Ranks that hold other columns may have them all in memory, and then sort by row; sums over ranks (row_squares) need one
-// order.
+// Ranks that hold other columns may have them all in memory, and then sort by row; sums over ranks (row_squares) need
+// one order.
 void TablePart::begin_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
   if (!is_cached()) return;
   if (changes) {

@@ -1,12 +1,11 @@
-// TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state, in memory
-// that operations read.
+// TablePart: the rectangle of an embedding table that a rank holds, with its optimizer's state.
 //
-// Initial values are uniform in +-1/sqrt(rows), or in a range that is given, keyed by (seed, table, row, column): the same in every
-// placement, and with first-order weights (EmbeddingTable::weights), which begin as 0, behind them or not.
+// Initial values are uniform in +-1/sqrt(rows), or in a given range, keyed by (seed, table, row, column), so they are
+// the same in every placement, with or without first-order weights (EmbeddingTable::weights), which are initially 0.
 //
-// The rectangle may be in a file, or on the host while operations have a device, with the rows that batches need in the
-// memory of operations (row_cache.h). The tensors of operations are then those in memory, and a batch is made to refer to
-// them; the tensors of a checkpoint are the whole store, from a file as StoredRows.
+// The whole rectangle is in the memory of operations or, if the part is *cached*, in a store: a file, or host memory if
+// operations have a device. A RowCache (row_cache.h) then brings the rows of a batch into the memory of operations, and
+// the batch refers to slots. Checkpoint tensors are the whole store, in a file as StoredRows.
 #pragma once
 
 #include <memory>
@@ -26,13 +25,13 @@
 
 namespace trifold {
 
-// The name of its weights: "embedding.C1.weight".
+// The name of a table's weights: "embedding.C1.weight".
 std::string weight_name(const EmbeddingTable& table);
 
-// Bytes of the rule's state for a row of `width` numbers.
+// Bytes of the optimizer's state for a row of `width` elements.
 size_t state_bytes_of_row(SparseKind kind, int64_t width, DType dtype);
 
-// The first values of the rows of a rectangle of a table.
+// The initial values of the rows of a rectangle of a table.
 class InitialRows {
  public:
   // `range` as TablePart::Options::init_range.
@@ -56,12 +55,12 @@ class TablePart {
   struct Options {
     DType dtype = DType::F32;
     SparseKind optimizer = SparseKind::Sgd;
-    bool training = true;  // otherwise there is no state
+    bool training = true;  // false: no optimizer state
     uint64_t seed = 0;
     double init_range = 0;  // 0: 1 / sqrt(rows)
     TableStorage storage = {};
-    int64_t slots = 0;              // with cached storage: rows in memory; all of the rectangle's: no store
-    int64_t batch_ids = 0;          // the most in a batch
+    int64_t slots = 0;              // with cached storage: rows in memory; if all rows, there is no store
+    int64_t batch_ids = 0;          // maximum ids in a batch
     const RowDisk* disk = nullptr;  // with files
   };
   // `names_rows`: this part saves the state that belongs to whole rows. Values are generated on `stream`, on
@@ -76,23 +75,24 @@ class TablePart {
   // The update of its rows by gradients that begin at `column`; the caller sets the order.
   RowUpdate update(int64_t column) const;
 
-  // Gives those of the table's `rows` that are here their initial values and a state of zero; see RowCache::begin_anew.
-  // The table is keyed.
+  // Initialises again the ones of the table's `rows` that are in this part: initial values, and a state of zero; see
+  // RowCache::begin_anew. Only for keyed tables.
   void begin_rows(std::span<const int32_t> rows, Stream& stream);
 
   // Lists values and state as boxes of global tensors: "param/embedding.<table>.weight", "adagrad_sum/...".
   void name_tensors(std::vector<NamedTensor>& tensors, bool to_load) const;
 
-  // Whether only some of its rows are in memory; the functions below do nothing if all are.
+  // Whether only some of its rows are in memory. If all are, the functions below do nothing.
   bool is_cached() const { return cache_ != nullptr; }
-  // Bring the rows of a batch into memory and make its list refer to them: as RowCache's. `changes`: the batch will
-  // change them, and they are numbered.
+  // Bring the rows of a batch into memory and make its list refer to slots, like the functions of RowCache. `changes`:
+  // the batch will change its rows, and they are numbered.
   void begin_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
   void start_reads();
   void end_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream);
-  // Makes the store complete; call it before the tensors of name_tensors are read. No step may be in progress.
+  // Writes changed rows back to the store. Call it before reading the tensors of name_tensors. No step may be in
+  // progress.
   void settle(Stream& stream);
-  // Call it after those tensors were written; copies to a device are finished when it returns.
+  // Call it after the tensors of name_tensors were written; copies to a device are finished when it returns.
   void reload(Stream& stream);
   const RowFile* file() const { return store_ ? store_->file() : nullptr; }
   RowCache::Counts counts() const { return cache_ ? cache_->counts() : RowCache::Counts{}; }
@@ -103,14 +103,15 @@ class TablePart {
  private:
   void initialise(Stream& stream) const;
   void write_initial(int64_t first, Tensor rows, Stream& stream) const;
-  // Values, state and second as they are stored, one after the other; in a file, those of a row.
+  // values_, state_ and second_ as they are in the store: whole arrays one after another or, in a file, parts of a
+  // record.
   std::vector<RowArray> arrays() const;
   bool is_sum_of_squares(const Buffer& buffer) const;
   void make_store();
   void begin_on_device(std::span<const int32_t> rows, Stream& stream) const;
   Tensor state(const Buffer& buffer) const;
   Shape state_shape(int64_t rows) const;
-  // The array of all rows whose rows in memory are in `buffer`; without data if it is in a file.
+  // The whole array whose cached rows are in `buffer`; without data if the store is a file.
   Tensor whole(const Buffer& buffer) const;
 
   const OpTable& ops_;
@@ -121,9 +122,9 @@ class TablePart {
   int64_t memory_rows_;
   InitialRows initial_;
   Buffer values_, state_, second_;
-  std::unique_ptr<RowStore> store_;  // of values, state and second
+  std::unique_ptr<RowStore> store_;  // values, state and second of all rows
   std::unique_ptr<RowCache> cache_;
-  std::optional<RowTransfer> begins_;  // on a device, of a keyed table that is there as a whole
+  std::optional<RowTransfer> begins_;  // for a keyed table that is not cached, on a device: initialises rows
 };
 
 }  // namespace trifold

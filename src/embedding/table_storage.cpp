@@ -15,7 +15,7 @@ using Parts = std::vector<PartShape>;
 
 int64_t least_slots(const PartShape& part) { return std::min(part.rows, 2 * part.batch_ids); }
 
-// A part whose rows do not take less than the whole part has no store.
+// A part has no store unless its slots need less memory than the whole part.
 int64_t useful_slots(const PartShape& part, double wanted, const TableStorage& storage) {
   const double most = static_cast<double>(part.rows);
   const int64_t slots = std::max(least_slots(part), static_cast<int64_t>(std::floor(std::min(wanted, most))));
@@ -38,7 +38,7 @@ size_t memory_at(const Parts& parts, double rows_of_id, const TableStorage& stor
   return bytes;
 }
 
-// The most rows in memory for each id of a batch that the cache allows.
+// The largest number of rows in memory per id of a batch that the cache allows.
 double rows_of_id(const Parts& parts, const TableStorage& storage) {
   double most = 0;
   for (const PartShape& part : parts)

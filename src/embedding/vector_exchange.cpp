@@ -6,7 +6,7 @@ namespace trifold {
 
 namespace {
 
-// The numbers that a rank looks up for all samples, and that it receives for its own.
+// The elements that a rank looks up for all samples, and the elements that it receives for its own samples.
 struct Counts {
   int64_t made = 0, received = 0;
 };

@@ -1,9 +1,9 @@
-// VectorExchange sends the vectors that a rank looked up in its shards to the ranks that own the samples, all
-// to all, and the gradients back. b = samples of this rank, B = ranks * b, W = columns of the shards of a
-// rank, `features` [b, (F + 1) D] as in embedding_tables.h.
+// VectorExchange sends the vectors that a rank looked up in its shards to the ranks that own the samples, by an
+// all-to-all, and the gradients in the opposite direction. b = samples of this rank, B = ranks * b, W = columns of the
+// shards of a rank, `features` [b, (F + 1) D] as in embedding_tables.h.
 //
-// In each direction a rank receives, or sends, b (sum of W over the other ranks) numbers, and sends, or
-// receives, (B - b) W. The parts of one bag that come from several ranks are added in rank order.
+// For vectors, a rank sends (B - b) W elements and receives b (sum of W over the other ranks); for gradients the
+// reverse. Partial sums of a bag from several ranks are added in rank order.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ class VectorExchange {
   struct Options {
     int64_t samples = 0;  // b
     DType dtype = DType::F32;
-    bool bf16 = false;  // sent as bf16, rounded once
+    bool bf16 = false;  // elements are sent as bf16, rounded once
     StepMarks marks;    // called for Vectors and Gradients
   };
   // References must outlive the object; streams are on the device of `ops`. The owner must wait for
@@ -29,7 +29,7 @@ class VectorExchange {
   VectorExchange(const VectorExchange&) = delete;
   VectorExchange& operator=(const VectorExchange&) = delete;
 
-  // [B, W] of this rank's shards: vectors to be sent, later the gradients received.
+  // [B, W] of this rank's shards: the vectors to send, later the received gradients.
   Tensor made() const;
 
   void send_vectors();
@@ -39,7 +39,7 @@ class VectorExchange {
   // Receives the gradients into made().
   void receive_gradients();
 
-  // Bytes it holds; the second form, for any rank, needs no instance.
+  // Bytes of its memory; the second form, for any rank, needs no instance.
   size_t bytes() const;
   static size_t bytes(const Placement& placement, int rank, const Options& options);
 

@@ -201,8 +201,8 @@ PlacementInput placement_input(const RecommendConfig& config, const ClickSchema&
   PlacementInput input;
   input.ranks = ranks;
   input.global_batch = config.training.global_batch_size;
-  input.number_bytes = static_cast<int>(size_of(dtype));
-  input.travel_bytes = config.placement.bf16_exchange ? 2 : input.number_bytes;
+  input.element_bytes = static_cast<int>(size_of(dtype));
+  input.exchange_bytes = config.placement.bf16_exchange ? 2 : input.element_bytes;
   input.state_bytes_of_row = static_cast<int64_t>(
       state_bytes_of_row(sparse_kind(config.training.embedding_optimizer),
                          config.model.embedding_dim + (config.model.wide ? schema.label_count() : 0), dtype));

@@ -22,7 +22,7 @@ std::vector<RankLoad> loads(const std::vector<EmbeddingTable>& tables, const Pla
 TEST(EmbeddingPlanner, WholeTablesSendTheBytesOfTheFormula) {
   PlacementInput input{.ranks = 8, .global_batch = 65'536};
   for (const int bytes : {4, 2}) {
-    input.travel_bytes = bytes;
+    input.exchange_bytes = bytes;
     const double b = 8192, tables = 24, width = 128;
     for (const RankLoad& load : loads(equal_tables(24, 1'000'000, 128), input)) {
       EXPECT_EQ(load.tables, 3);

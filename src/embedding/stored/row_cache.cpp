@@ -46,7 +46,7 @@ size_t RowCache::bookkeeping_bytes(int64_t rows, int64_t slots, int64_t batch_ro
          static_cast<size_t>(batch_rows) * (sizeof(int32_t) + sizeof(RowMove) + sizeof(Read));
 }
 
-// A slot whose row is none of the last two batches; the row is still in the index.
+// Returns a slot whose row is not in the last two batches; the row is still in the index.
 int32_t RowCache::free_slot() {
   if (filled_ < slots_) return static_cast<int32_t>(filled_++);
   for (;;) {
@@ -68,7 +68,7 @@ void RowCache::begin_bring_in(std::span<int32_t> ids, bool changes, Stream& stre
     const int64_t slot = index_.find(ids[i]);
     if (slot == RowIndex::kNone) {
       missing_.push_back(ids[i]);
-      ids[i] = ~ids[i];  // below 0 until its row has a slot
+      ids[i] = ~ids[i];  // negative until its row has a slot
       continue;
     }
     const auto at = static_cast<size_t>(slot);
@@ -103,7 +103,7 @@ void RowCache::plan_moves(bool changes) {
   }
 }
 
-// Victims, to the file.
+// Writes victims to the file.
 void RowCache::let_leave(Stream& stream) {
   if (transfer_) transfer_->fetch_victims(moves_, stream);
   int64_t at = 0;
@@ -118,7 +118,7 @@ void RowCache::let_leave(Stream& stream) {
   }
 }
 
-// Where an array of the row that a move brings goes first.
+// The memory that first receives array `array` of the row that a move loads.
 std::byte* RowCache::destination(size_t array, int64_t move) const {
   return transfer_ ? transfer_->staged(array, move)
                    : arrays_[array].slot(moves_[static_cast<size_t>(move)].slot);
@@ -129,7 +129,7 @@ void RowCache::enter(int64_t move, const std::byte* record) const {
     std::memcpy(destination(a, move), record + arrays_[a].begin, arrays_[a].row_bytes);
 }
 
-// Rows of the same page are read together.
+// Reads rows of the same page together.
 void RowCache::start_reads() {
   if (disk_ == nullptr) return;
   const RowFile& file = *store_.file();
@@ -196,7 +196,7 @@ void RowCache::number(std::span<const int32_t> slots, Numbered& numbered) {
   for (const int32_t slot : distinct) number_[static_cast<size_t>(slot)] = -1;
 }
 
-// `anew`: rows do not come from the store, but begin.
+// `anew`: rows are initialised instead of read from the store.
 void RowCache::move_shared(bool anew, Stream& stream) {
   transfer_->carry_out(
       moves_, [this, anew](int64_t row) { return !anew && is_written(row); }, initial_, stream);
@@ -206,8 +206,8 @@ void RowCache::move_shared(bool anew, Stream& stream) {
   }
 }
 
-// A save may still need a row's old value after its batch was brought in, so the row is not initialised earlier,
-// although bring_in then reads in vain the values that are replaced here.
+// A save may still need a row's old value after its batch was brought in, so the row is initialised here, although
+// bring_in has then read its old values in vain.
 void RowCache::begin_anew(std::span<const int32_t> rows, Stream& stream) {
   moves_.clear();
   for (const int32_t row : rows) {
@@ -241,7 +241,7 @@ void RowCache::begin_stored(int32_t row) {
   });
 }
 
-// Of slots on a device.
+// Writes changed slots of a device back to the store.
 void RowCache::write_changed(Stream& stream) {
   const auto flush = [&] {
     if (disk_ != nullptr) {
@@ -265,7 +265,7 @@ void RowCache::write_changed(Stream& stream) {
   flush();
 }
 
-// Slots keep their marks of change: the next batch, which is fetched already, will change its rows.
+// Slots stay marked as changed: the next batch, which is already fetched, will change its rows.
 void RowCache::settle(Stream& stream) {
   if (transfer_) write_changed(stream);
   if (disk_ != nullptr)
@@ -274,7 +274,7 @@ void RowCache::settle(Stream& stream) {
     settle_shared(stream);
 }
 
-// Rows that were never used get their first values.
+// Initialises rows that were never used.
 void RowCache::settle_shared(Stream& stream) {
   constexpr int64_t kGrain = 1 << 14;
   stream.pool().parallel_for(rows_, kGrain, [&](int64_t begin, int64_t end) {

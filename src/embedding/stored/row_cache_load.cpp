@@ -1,4 +1,4 @@
-// Rows of a RowCache's store that are read and written from outside, and those that are in memory after a load.
+// Access to a RowCache's store by checkpoints, and the choice of the rows that are in memory after a load.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,7 +23,7 @@ void RowCache::reload(Stream& stream) {
   if (disk_ != nullptr) bring_in_used(stream);
 }
 
-// Larger for a row that was used more often as far as its optimizer's state tells; 0 if it was not used.
+// An estimate of how often a row was used, from its optimizer's state: larger for more uses, 0 if it was not used.
 uint32_t RowCache::weight_of(const std::byte* record) const {
   for (const RowArray& array : arrays_) {
     if (!array.sum_of_squares) continue;
@@ -31,13 +31,13 @@ uint32_t RowCache::weight_of(const std::byte* record) const {
       std::memcpy(&number, record + array.begin, sizeof number);
       return static_cast<float>(number);
     });
-    // The bits of floats from 0 on have their order.
+    // The bits of non-negative floats have the order of their values.
     return sum > 0 ? std::bit_cast<uint32_t>(sum) : 0;
   }
   return 1;
 }
 
-// The weights of rows in pages at even distances, the largest first; 0 also for rows that were never written.
+// The weights of rows in evenly spaced pages, in descending order; rows that were never written have weight 0.
 std::vector<uint32_t> RowCache::sampled_weights() const {
   constexpr int64_t kPages = 1024;
   const RowFile& file = *store_.file();
@@ -56,15 +56,15 @@ std::vector<uint32_t> RowCache::sampled_weights() const {
   return weights;
 }
 
-// Fills free slots with the rows of greatest weight, about: how many have which weight is known from a sample. So a run that
-// goes on begins with about the rows in memory with which it ended, and reads the file once in sequence instead of each of
-// these rows by itself.
+// Fills free slots with approximately the rows of greatest weight; a sample gives the distribution of weights. A
+// resumed run thus begins with about the rows that were in memory before, and reads the file once, sequentially,
+// instead of row by row.
 void RowCache::bring_in_used(Stream& stream) {
   RowFile& file = *store_.file();
   file.settle(disk_->queue, disk_->merger);
   if (!any_written(0, rows_)) return;
   const std::vector<uint32_t> weights = sampled_weights();
-  // The least weight of a row that enters with so many uses: each time of half as many rows.
+  // The minimum weight of a row that enters with a given use counter; each step of the counter halves the rows.
   std::array<uint32_t, kMostUses + 1> least{};
   for (size_t uses = 0; uses < least.size(); ++uses) {
     const double share = static_cast<double>((slots_ - filled_) >> uses) / static_cast<double>(rows_);
@@ -119,7 +119,7 @@ int64_t RowCache::visit(int64_t first, int64_t count,
       see);
 }
 
-// Whether an array of a row that was never written has these values.
+// Whether these are the values of an array of a row that was never written.
 bool RowCache::begins_with(int64_t row, size_t array, const std::byte* values) {
   const size_t bytes = arrays_[array].row_bytes;
   if (array != 0)
@@ -133,7 +133,7 @@ int64_t RowCache::slot_on_host(int64_t row) const {
   return transfer_ ? RowIndex::kNone : index_.find(static_cast<int32_t>(row));
 }
 
-// A row on the host that was changed is in its slot, one that was never written is nowhere.
+// On the host, a changed row is in its slot, and a row that was never written is not stored.
 void RowCache::Plane::read(int64_t first, int64_t count, std::byte* to) {
   const RowCache& cache = *cache_;
   const RowArray& array = cache.arrays_[array_];
@@ -153,7 +153,7 @@ void RowCache::Plane::read(int64_t first, int64_t count, std::byte* to) {
   for (int64_t done = 0; done < count;) done += cache.visit(first + done, count - done, see);
 }
 
-// Rows that were never written and get what they begin with are still not written: no batch reads them from the file.
+// A row that was never written and receives its initial values still counts as not written, so no batch reads it.
 void RowCache::Plane::write(int64_t first, int64_t count, const std::byte* from) {
   RowCache& cache = *cache_;
   const RowArray& array = cache.arrays_[array_];

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// Pages between two records of a run that are moved though nothing in them changes: shorter than a second request.
+// Unchanged pages between two records that are transferred rather than split a run: faster than a second request.
 constexpr int64_t kGap = 16;
 
 }  // namespace
@@ -48,7 +48,7 @@ RowFile::Sizes RowFile::sizes_of(int64_t rows, const RowRecords& layout, int64_t
   Sizes sizes{};
   sizes.home_pages = layout.pages(rows);
   const int64_t wanted = (waiting + layout.of_unit - 1) / layout.of_unit;
-  // Each range fills a unit in memory; fewer, larger ones where the log has only a few units for each.
+  // Each range fills a unit in memory, so there are fewer, larger ranges if the log has only a few units per range.
   constexpr int64_t kUnitsOfRange = 4, kLeast = 2;
   const int64_t most_ranges = 1 + wanted / kUnitsOfRange;
   sizes.range_rows = std::max({layout.first_row(static_cast<int64_t>(kRange / PageFile::kPage)),
@@ -100,7 +100,8 @@ std::byte* RowFile::put(int32_t row, PageQueue& queue, RowMerger& merger) {
   return layout_.in_unit(tail_of(r), range.filled++);
 }
 
-// A full unit goes to the disk. What a merge reads must be there.
+// Writes the full unit to disk and takes a free one. If none is free, merges; the queue must finish first, because a
+// merge reads units from disk.
 void RowFile::take_unit(Range& range, PageQueue& queue, RowMerger& merger) {
   if (range.tail >= 0) {
     queue.write(file_, page_of_unit(range.tail), layout_.unit_pages,
@@ -144,7 +145,7 @@ void RowFile::tidy(RowMerger& merger) {
   if (free_.size() < std::max<size_t>(to_spare, 2)) begin_merge(merger);
 }
 
-// Of the range with most units; false if none has any.
+// Begins a merge of the range with most units; returns false if no range has units.
 bool RowFile::begin_merge(RowMerger& merger) {
   const auto most = std::max_element(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) {
     return a.units.size() < b.units.size();
@@ -167,7 +168,7 @@ bool RowFile::begin_merge(RowMerger& merger) {
   return true;
 }
 
-// On the merger's thread. Of a row that is there several times the last record counts.
+// Runs on the merger's thread. If a row occurs several times, its last record wins.
 void RowFile::merge(RowMerger& merger) {
   std::byte* const log = merger.log_.data();
   const size_t units = merge_.units.size();
@@ -185,8 +186,8 @@ void RowFile::merge(RowMerger& merger) {
   for (int64_t at = 0; at < records;) at = merge_run(merger, at, records);
 }
 
-// Brings records to their places from number `at` of the order on, as far as a run of the file goes; returns the next
-// number.
+// Writes the records from index `at` of the order on to their places, as far as one run of the file reaches. Returns
+// the index of the first remaining record.
 int64_t RowFile::merge_run(RowMerger& merger, int64_t at, int64_t end) {
   const auto row_at = [&](int64_t i) {
     return static_cast<int64_t>(merger.order_[static_cast<size_t>(i)] >> 32);
@@ -213,7 +214,7 @@ int64_t RowFile::merge_run(RowMerger& merger, int64_t at, int64_t end) {
   return next;
 }
 
-// A row that was put again meanwhile stays in the log. After an error all of them do, and each later call fails again.
+// Rows that were put again during the merge stay in the log. After an error all rows stay, and every later call fails.
 void RowFile::end_merge() {
   if (merge_.error) std::rethrow_exception(merge_.error);
   for (size_t u = 0; u < merge_.units.size(); ++u) {
@@ -235,7 +236,7 @@ void RowFile::wait(RowMerger& merger) {
 void RowFile::settle(PageQueue& queue, RowMerger& merger) {
   queue.finish();
   wait(merger);
-  merger.worker_.synchronize();  // its memory is used here, and by visits
+  merger.worker_.synchronize();  // the merger's buffers are used here, and by visit
   if (settled_) return;
   while (begin_merge(merger)) wait(merger);
   for (size_t r = 0; r < ranges_.size(); ++r) {
@@ -256,7 +257,7 @@ int64_t RowFile::visit(int64_t first, int64_t count, FunctionRef<bool(int64_t fi
                        RowMerger& merger, FunctionRef<bool(int64_t row, std::byte* record)> see) const {
   const int64_t page = layout_.first_page(first);
   const auto most = static_cast<int64_t>(merger.run_bytes_ / PageFile::kPage);
-  // A record that begins in the last page may end behind it.
+  // A record that begins in the last page may end after it.
   const int64_t before = layout_.of_page > 0 ? 0 : 1;
   const int64_t fit = layout_.first_row(page + most) - first - before;
   const int64_t rows = std::min(count, std::max<int64_t>(fit, 1));
@@ -265,7 +266,7 @@ int64_t RowFile::visit(int64_t first, int64_t count, FunctionRef<bool(int64_t fi
   const auto place_of = [&](int64_t other) {
     return run + static_cast<size_t>(other - page) * PageFile::kPage;
   };
-  // Whether a page has records of others, or parts of them.
+  // Whether a page contains written records, or parts of them.
   const auto holds = [&](int64_t other) {
     const int64_t from = std::max<int64_t>(layout_.first_row(other) - before, 0);
     return load(from, layout_.first_row(other + 1) - from);

@@ -1,5 +1,5 @@
-// RowIndex is a hash map from rows to numbers >= 0, both int32, of fixed capacity: open addressing with linear probing,
-// at most two thirds full.
+// RowIndex is a hash map of fixed capacity from rows to int32 values >= 0: open addressing with linear probing, at most
+// two thirds full.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class RowIndex {
   explicit RowIndex(int64_t most) : entries_(entries_for(most), kEmpty) {}
   static size_t bytes(int64_t most) { return entries_for(most) * sizeof(uint64_t); }
 
-  // The number of `row`, or kNone.
+  // The value of `row`, or kNone.
   int64_t find(int32_t row) const {
     for (size_t at = home_of(row); entries_[at] != kEmpty; at = after(at))
       if (row_of(entries_[at]) == row) return number_of(entries_[at]);
@@ -24,7 +24,7 @@ class RowIndex {
   }
   void prefetch(int32_t row) const { __builtin_prefetch(&entries_[home_of(row)]); }
 
-  // Inserts or overwrites the number of `row`.
+  // Inserts or overwrites the value of `row`.
   void assign(int32_t row, int32_t number) {
     size_t at = home_of(row);
     while (entries_[at] != kEmpty && row_of(entries_[at]) != row) at = after(at);
@@ -51,7 +51,7 @@ class RowIndex {
   void clear() { std::fill(entries_.begin(), entries_.end(), kEmpty); }
 
  private:
-  // An entry is row << 32 | number.
+  // An entry is row << 32 | value.
   static constexpr uint64_t kEmpty = ~uint64_t{0};
 
   static size_t entries_for(int64_t most) { return static_cast<size_t>(most + most / 2 + 1); }

@@ -6,7 +6,7 @@ namespace trifold {
 
 namespace {
 
-// The lists: places from which victims leave and to which they go, and the same for rows that enter.
+// The lists of indices: source and destination of victims, and source and destination of loaded rows.
 constexpr int kVictimFrom = 0, kVictimTo = 1, kRowFrom = 2, kRowTo = 3, kLists = 4;
 
 }  // namespace
