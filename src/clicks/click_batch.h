@@ -25,7 +25,7 @@ struct ClickTable {
   int max_ids = 1;   // per sample; 1: one-hot (a bag may still be empty)
   // How values were mapped to ids (clicks/compare_clicks.h); empty: the integers in the file are the ids.
   std::string mapping = {};
-  // Older dictionaries that this one was grown from, oldest first. Its first rows are those of each of them.
+  // Older dictionaries from which this one was grown, oldest first. It begins with the rows of each of them.
   struct Older {
     int64_t rows = 0;
     std::string mapping;

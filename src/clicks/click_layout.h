@@ -16,7 +16,7 @@ namespace trifold {
 struct NamedColumns {
   std::vector<LabelRule> labels;           // one or more
   std::vector<std::string> dense, sparse;  // in the order of features and tables
-  std::vector<BagColumns::Column> bags;    // their tables follow those of `sparse`
+  std::vector<BagColumns::Column> bags;    // their tables follow the tables of `sparse`
   std::vector<std::string> bag_weights;    // bags whose texts have weights
   char separator = ',';
   std::vector<std::string> missing;

@@ -2,9 +2,9 @@
 // with, another only if row k of a table means the same value in both.
 //
 // ClickTable::mapping describes how values were mapped to the ids of a table:
-//   ""                     the numbers of the file are the ids
-//   "modulo", "clip"       the same, brought into range by the policy for ids
-//   "keys of ..."          keys of texts, or of numbers: they get rows while a model trains
+//   ""                     the integers in the file are the ids
+//   "modulo", "clip"       the integers in the file, mapped into the range of ids by this policy
+//   "keys of ..."          ids are keys of texts or integers, which get rows while a model trains
 //   "dictionary 1c291ca3"  numbered by a dictionary with that CRC-32
 //   "unknown"              a folder whose dictionary is missing: not compared
 #pragma once

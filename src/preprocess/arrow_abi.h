@@ -1,5 +1,5 @@
 // The "Arrow C data interface" and "C stream interface" of Apache Arrow's specification: plain C structs in which
-// libraries pass columns to each other. Names and order of the members are those of the specification, so the layout
+// libraries pass columns to each other. The members have the specification's names and order, so the layout
 // depends neither on the version of Arrow nor on the compiler; the Parquet module exchanges columns with it.
 //
 // The receiver of a struct owns it and calls its `release` once; `release` then sets itself to null.

@@ -51,9 +51,9 @@ struct DecimalType {
   int64_t bytes = 16;
 };
 
-// Nothing for other types, and for decimals that have more bits or no digits before a scale.
+// Empty for other types, and for decimals with more bits or no digits before the scale.
 std::optional<DecimalType> decimal_type(std::string_view format) {
-  constexpr int kMostDigits = 38;  // of 128 bits
+  constexpr int kMostDigits = 38;  // digits of a decimal of 128 bits
   if (!format.starts_with("d:")) return std::nullopt;
   std::array<int, 3> numbers{0, 0, 128};
   const char* at = format.data() + 2;

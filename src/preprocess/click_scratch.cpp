@@ -48,7 +48,7 @@ PreprocessedClicks preprocess_as(const std::string& path, const std::string& lik
           result.report};
 }
 
-// One more column of keys, after those that decide which lines are samples.
+// Reads one column of keys; the other columns of the folder `like` determine which lines are samples.
 std::vector<uint64_t> preprocess_column(const std::string& path, const std::string& format,
                                         const std::string& like, const std::string& column,
                                         Unlabelled unlabelled) {

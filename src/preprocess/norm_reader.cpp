@@ -4,9 +4,9 @@
 //   header   8 x i64: check (0: no sums, 1: sums), records, labels, dense, slots, and three that are not used
 //   record   f32 [labels], f32 [dense], and for each slot i32 n, then its n keys, each u32 or i64
 //
-// With sums the header and each record stand in a block: i32 bytes, the bytes, and the sum of them modulo 256. The
-// file does not say whether keys have 4 or 8 bytes: they have those with which its first records are what the header
-// says.
+// With sums, the header and each record are in a block: i32 length, the bytes, and their sum modulo 256. The file does
+// not record whether keys have 4 or 8 bytes: the reader chooses the size with which the first records agree with the
+// header.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -238,7 +238,7 @@ class NormReader final : public ClickReader {
   }
 
  private:
-  // Records [first, end) of those that were found.
+  // Fills a piece with records [first, end) of `records`.
   void fill(const std::vector<NormRecord>& records, int64_t first, int64_t end, const DropRule& drop,
             ClickPiece& piece) const {
     PieceBuilder builder(layout_, options_, drop, piece);

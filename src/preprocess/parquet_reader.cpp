@@ -81,7 +81,7 @@ class ParquetReader final : public ClickReader {
   int64_t done_ = 0;
 };
 
-// The tables of lists come after those of one id a sample, as those of --bag do.
+// Orders the tables: tables with one id per sample first, then tables of lists, like tables of --bag.
 void ParquetReader::put_lists_last() {
   const auto is_list = [&](size_t c) { return kind_of(file_.type(c)) == ArrowKind::List; };
   std::vector<size_t> ids;

@@ -84,7 +84,7 @@ void compare_with_record(const CheckpointReader& reader, const std::string& data
                          ClickUse use) {
   ClickSchema stored = recorded_schema(reader, schema);
   if (stored.tables.empty()) return;  // a different model: reported with its other fields
-  bool all_grow = true;               // those that differ
+  bool all_grow = true;               // all tables that differ can grow
   for (size_t t = 0; t < stored.tables.size(); ++t) {
     if (use == ClickUse::Train) stored.tables[t].grown_from.clear();
     if (t < schema.tables.size())

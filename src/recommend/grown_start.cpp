@@ -23,7 +23,7 @@ std::vector<size_t> grown_tables(const ClickSchema& stored, const ClickSchema& s
   return grown;
 }
 
-// What makes clicks like those that the model was trained on: tables of keys keep their rows, and others may grow.
+// How to make the data compatible with the model: tables of keys keep their rows, and other tables may grow.
 std::string advice(const ClickSchema& stored, const ClickSchema& schema) {
   if (!stored.keyed())
     return "Preprocess the data with --dictionaries-of the folder that it was trained on, and --grow-dictionaries";

@@ -37,14 +37,14 @@ void expect_recommender(const CheckpointReader& reader) {
               reader.directory().string());
 }
 
-// Model options that were not given are those of the checkpoint that the run begins with.
+// Takes model options that were not given from the checkpoint with which the run begins.
 void take_model(RecommendConfig& config, const CheckpointReader& reader) {
   if (!is_recommender(reader)) return;  // check_start says so
   try {
     inherit_model(reader.meta().config, config);
     RecommendConfig stored;
     recommender_from_json(reader.meta().config, stored);
-    const ClickSchema no_tables;  // of the options alone, before the data are opened
+    const ClickSchema no_tables;  // for checks of options only, before the data are opened
     expect_model(reader, recommender_model(stored, no_tables), config, no_tables);
     RecommendConfig checked = config;
     const JsonView model(reader.meta().model, reader.directory().string());

@@ -87,8 +87,8 @@ TableStepShape step_shape(const RecommenderSetup& setup);
 // ranks.
 std::optional<StepPart> part_of(const Action& action, const TableStepShape& step);
 
-// The tables of vectors of `width` numbers, each followed by a weight for every label with `wide`. Without the bags
-// that are looked up one by one.
+// The embedding tables for vectors of width `width`; with `wide`, a row also has a first-order weight for every label.
+// Assumes that no column is looked up one by one; see RecommenderSetup::uses.
 std::vector<EmbeddingTable> embedding_tables(const ClickSchema& schema, int64_t width, bool wide = false);
 // The placement of all tables of `setup`.
 Placement placement_of(const RecommenderSetup& setup, int ranks);

@@ -1,4 +1,4 @@
-// The distance between two arrays of numbers, for tests.
+// Comparison of arrays in tests: relative error, and the first difference in bits.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,8 @@
 
 namespace trifold::test {
 
-// max |a - b| / max |b|: `b` is the reference. With an all-zero reference it is max |a|. A number that is not
-// finite, on either side, makes it infinite, so that a NaN never passes. Throws std::invalid_argument for
-// unequal lengths.
+// max |a - b| / max |b|, with the reference `b`; max |a| if the reference is all zero. Infinity if an element of a or b
+// is not finite, so that NaN never passes. Throws std::invalid_argument for unequal lengths.
 template <class A, class B>
 double relative_error(std::span<const A> a, std::span<const B> b) {
   if (a.size() != b.size()) throw std::invalid_argument("the arrays to compare differ in length");
@@ -31,14 +30,14 @@ double relative_error(std::span<const A> a, std::span<const B> b) {
   return largest > 0 ? difference / largest : difference;
 }
 
-// The same for whatever converts to spans: vectors, arrays.
+// relative_error for anything that converts to spans, such as vectors and arrays.
 template <class A, class B>
 double relative_error(const A& a, const B& b) {
   return relative_error(std::span<const std::remove_cvref_t<decltype(a[0])>>(a),
                         std::span<const std::remove_cvref_t<decltype(b[0])>>(b));
 }
 
-// The same for two numbers: |a - b| / |b|.
+// relative_error of two scalars: |a - b| / |b|.
 inline double relative_error(double a, double b) {
   return relative_error(std::span(&a, 1), std::span(&b, 1));
 }

@@ -25,7 +25,7 @@ struct GoldenParameter {
   std::vector<int64_t> shape;    // global
   bool decayed = false;          // takes part in weight decay
   std::vector<double> initial;   // row-major, exact in f32 too
-  std::vector<double> gradient;  // of the first step's loss, before clipping
+  std::vector<double> gradient;  // gradient of the first step's loss, before clipping
   double final_sum = 0;          // sum of the elements after the last step
   double final_sum_squares = 0;
 };

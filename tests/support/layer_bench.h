@@ -236,7 +236,7 @@ class LayerBench {
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<FlatLayout> layout_;
   std::unique_ptr<ParamStore> weights_;
-  std::vector<Values> values_;  // of each parameter, whole
+  std::vector<Values> values_;  // the whole value of each parameter
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
   BatchBuffer batch_;

@@ -1,4 +1,4 @@
-// The memory and the traffic that a plan states for a run, compared with those of the run's ranks.
+// Compares the memory and the traffic that a plan forecasts for a run with what the run's ranks report.
 #pragma once
 
 #include <gtest/gtest.h>

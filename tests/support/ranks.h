@@ -10,10 +10,10 @@
 namespace trifold::test {
 
 struct RanksOptions {
-  std::chrono::milliseconds timeout{20'000};  // of every wait inside the world
-  std::chrono::milliseconds watchdog{
-      30'000};                   // after this a report of what each rank waits for is printed to stderr
-  const OpTable* ops = nullptr;  // of the device on which they share tensors; null: none
+  std::chrono::milliseconds timeout{20'000};  // time-out of every wait inside the world
+  // After this time, the waits of all ranks are printed to stderr.
+  std::chrono::milliseconds watchdog{30'000};
+  const OpTable* ops = nullptr;  // table of the device that the ranks share; null: the host
 };
 
 // Calls rank_main(comm) on `count` threads, one per rank, and returns when all have returned. The first

@@ -1,5 +1,5 @@
-// kSanitized: whether a sanitizer watches this program. Tests that do the same thing for thousands of numbers do it for
-// some of them then: the code that runs is the same, and it runs several times as long.
+// kSanitized: whether this program is built with a sanitizer, which makes it several times slower. Tests that repeat a
+// check for thousands of inputs then check fewer, which runs the same code.
 #pragma once
 
 namespace trifold::test {

@@ -50,7 +50,7 @@ inline void set_four_steps(PretrainConfig& config, bool f64 = true) {
   config.eval.eval_iters = 2;
 }
 
-// The same size as a Llama, with so many key heads.
+// Changes a model of small_run to a Llama of similar size with `key_heads` key heads.
 inline void make_llama(ModelConfig& model, int64_t key_heads) {
   model.ffn_hidden_size = 48;
   model.position_embedding_type = PositionEmbedding::Rope;
@@ -63,7 +63,8 @@ inline void make_llama(ModelConfig& model, int64_t key_heads) {
   model.untie_embeddings_and_output_weights = true;
 }
 
-// The same with keys and values from latent vectors, and, of queries, from one of that width (0: none).
+// Changes a model of small_run to a Llama with multi-head latent attention. Queries are computed from a latent vector
+// of width `query_rank`; 0: directly.
 inline void make_latent(ModelConfig& model, int64_t query_rank) {
   make_llama(model, 1);
   model.group_query_attention = false;
@@ -95,7 +96,7 @@ inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedu
 struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
-  std::vector<double> balances, router_sizes;  // of routers, if there are any
+  std::vector<double> balances, router_sizes;  // router losses, if the model has routers
   std::optional<double> valid_loss;            // after the last step, if requested
 };
 

@@ -77,7 +77,7 @@ std::optional<std::string_view> spell_whole(std::string_view text) {
   return negative ? std::string_view(text.data() - 1, count + 1) : text.substr(0, count);
 }
 
-// Whether all digits of a whole number are those of its shortest text.
+// Whether x is a whole number whose shortest text has all of its digits.
 template <std::floating_point T>
 bool is_short_whole(T x) {
   constexpr T kExact = std::is_same_v<T, float> ? T{1 << 24} : static_cast<T>(int64_t{1} << 53);

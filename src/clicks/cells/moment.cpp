@@ -14,7 +14,7 @@ constexpr int64_t kLastSecond = 253402300799;  // 9999-12-31T23:59:59
 
 bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Reads a text from its beginning; once something is not there, nothing is.
+// Reads a text from its beginning. After the first failure every further read fails.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}

@@ -12,7 +12,7 @@ namespace trifold {
 namespace {
 
 constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
-constexpr size_t kAhead = 12;  // keys whose memory is asked for before they are looked up
+constexpr size_t kAhead = 12;  // keys prefetched ahead of their lookup
 
 bool counts_waiting(const KeyRule& rule, bool learns) {
   return learns && (rule.admission > 1 || rule.eviction == KeyEviction::Rarest);

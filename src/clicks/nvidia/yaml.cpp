@@ -84,7 +84,7 @@ class YamlReader {
   struct Open {
     json value;
     std::string anchor;
-    std::optional<std::string> key = std::nullopt;  // of a map, while its value is awaited
+    std::optional<std::string> key = std::nullopt;  // the key of a map whose value has not been read yet
   };
 
   template <class... Args>

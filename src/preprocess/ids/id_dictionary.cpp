@@ -77,7 +77,7 @@ template <class Key>
 void IdDictionary<Key>::find(std::span<const Key> keys, uint32_t* numbers) const {
   for (size_t i = 0; i < keys.size(); ++i) {
     if (i + kAhead < keys.size()) __builtin_prefetch(&places_[home(keys[i + kAhead])]);
-    numbers[i] = places_[place_of(keys[i])].behind - 1;  // of a free place: kAbsent
+    numbers[i] = places_[place_of(keys[i])].behind - 1;  // kAbsent for a free place
   }
 }
 

@@ -215,8 +215,8 @@ class Numbering {
   // Writes the ids of all samples to the file numbers_, as u32; with one pass for each part of the dictionary that fits
   // into memory. Returns the number of passes.
   int apply(const RawFile& dictionary, const IdColumnResult& result) {
-    constexpr int64_t kBytesEach =
-        sizeof(Key) == 4 ? 40 : 80;  // of an entry, at worst just after the table grew
+    // Bytes per entry in the worst case, just after the table grew.
+    constexpr int64_t kBytesEach = sizeof(Key) == 4 ? 40 : 80;
     int64_t parts = 1;
     while (result.rows * kBytesEach / parts > static_cast<int64_t>(job_.memory) && parts < kMostPartitions)
       parts *= 2;

@@ -146,7 +146,7 @@ class ArrowParquetWriter final : public ParquetModuleWriter {
   std::shared_ptr<TextStream> stream_;
   std::shared_ptr<arrow::Schema> schema_;
   std::unique_ptr<parquet::arrow::FileWriter> writer_;
-  int64_t rows_ = 0;  // of the row group
+  int64_t rows_ = 0;  // rows of the row group so far
   std::string problem_, given_;
 };
 

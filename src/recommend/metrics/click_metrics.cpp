@@ -106,14 +106,14 @@ std::vector<Tie> exchange(Communicator& ranks, std::vector<Tie> ties, Stream& st
   return here;
 }
 
-// Over the ranges of all ranks: twice the number of pairs (other, click) in the right order (ties count half), and of
-// samples of each label.
+// Over all ranks: twice the number of pairs (other, click) in the right order, where ties count half, and the number of
+// samples with each label.
 struct Ranking {
   double ranked_twice = 0, clicks = 0, others = 0;
 };
 Ranking ranking(Communicator& ranks, const std::vector<Tie>& ties, Stream& stream) {
   const auto size = static_cast<size_t>(ranks.size());
-  std::vector<int64_t> others(size + 1, 0);  // of each rank, and the clicks of all
+  std::vector<int64_t> others(size + 1, 0);  // others of each rank; then the clicks of all ranks
   for (const Tie& tie : ties) {
     others[static_cast<size_t>(ranks.rank())] += tie.others;
     others[size] += tie.clicks;

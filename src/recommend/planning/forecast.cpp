@@ -90,7 +90,7 @@ PlannedStep predict_step(const RecommenderSetup& setup, const std::vector<RankLo
   StepTimes& times = planned.times;
   const auto ranks = static_cast<double>(loads.size());
   const double b = std::ceil(static_cast<double>(setup.global_batch) / ranks);
-  const auto size = static_cast<double>(size_of(setup.dtype));  // of masters and gradients
+  const auto size = static_cast<double>(size_of(setup.dtype));  // bytes of a master weight or gradient
   const Mesh mesh({{Axis::Dp, static_cast<int>(loads.size())}}, {});
   const Model model = make_dlrm(setup.model, mesh, setup.seed);
   DenseSeconds dense = dense_by_rates(walk_step(setup, model, mesh), rates);

@@ -1,8 +1,8 @@
 // Forecast of a recommender's step, computed without starting ranks: table placement, traffic and step time; and the
 // same measured on this host.
 //
-// A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank. Rates give the
-// time of every part:
+// A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank. Rates give
+// the time of every part:
 //   lookups           bytes that they move / memory bandwidth
 //   bottom, top,
 //   weight gradients  floating-point operations of matrix products / rate, and intermediate results,
@@ -34,18 +34,18 @@
 
 namespace trifold {
 
-// Seconds of the actions of a step, each measured alone while all ranks do the same (pipeline/action_times.h): for the
-// blocks the mean over the ranks, for tables and the dense update that of the rank that needs most.
+// Seconds of the actions of a step, each measured alone while all ranks do the same (pipeline/action_times.h): for
+// blocks the mean over the ranks, for tables and the dense update the maximum.
 struct MeasuredActions {
   BlockSeconds bottom, top;
-  double lookups = 0, update = 0, dense_update = 0;  // the last without the gradients' sum
+  double lookups = 0, update = 0, dense_update = 0;  // dense_update excludes the sum of gradients
 };
 
 // The rates of one rank while all ranks do the same.
 struct RankRates {
-  double flops = 0;                              // of matrix products, per second
+  double flops = 0;                              // flops per second, for matrix products
   double memory = 0;                             // bytes per second, for random rows
-  double link = 0;                               // bytes a second, out of a rank
+  double link = 0;                               // bytes per second sent by a rank
   double latency = 0;                            // seconds of a message
   double fetch_of_sample = 0;                    // seconds to read a sample, send its ids and sort them
   std::optional<MeasuredActions> measured = {};  // on the same ranks with the same batch
@@ -62,9 +62,9 @@ struct StepTimes {
 struct PlannedStep {
   StepTimes times;
   RankPlan row;
-  Simulation simulation;  // of the lines of a rank
+  Simulation simulation;  // simulation of the rank's actions
   int64_t dense_parameters = 0;
-  double flops_of_sample = 0;  // of matrix products, forward and backward
+  double flops_of_sample = 0;  // flops of matrix products, forward and backward
 };
 
 // `spare_core`: fetching the next batch overlaps with the step.
@@ -75,14 +75,14 @@ struct RecommendPlan {
   RecommenderSetup setup;
   Placement placement;
   std::vector<RankLoad> loads;
-  std::vector<RecommenderMemory> memory;  // of each rank
+  std::vector<RecommenderMemory> memory;  // memory of each rank
   RankRates rates;
   PlannedStep step;
-  // Measured on this host, with measure_steps; the prediction then uses rates and actions measured here, the
-  // latter in steps of their own.
+  // Measured on this host, with measure_steps. The prediction then uses rates and actions measured on this host;
+  // actions are measured in separate steps.
   std::optional<StepTimes> measured;
   std::string host;  // "2 thread ranks, 1 thread each, x86-64-v3"
-  // Bytes that rank 0 sent in a step to other ranks: counted, and by the loads.
+  // Bytes that rank 0 sent to other ranks in a step: counted in a run, and computed from the loads.
   double counted_vectors = 0, formula_vectors = 0;
 };
 

@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kStarts = "table_starts";
 constexpr int64_t kOther = ClickTable::kOtherRow;
-constexpr int64_t kFirst = kOther + 1;    // of a value
-constexpr int64_t kRowsAtOnce = 1 << 12;  // that are read at a time
+constexpr int64_t kFirst = kOther + 1;    // first row of a value
+constexpr int64_t kRowsAtOnce = 1 << 12;  // rows read at a time
 
 std::string tensor_of(const EmbeddingTable& table) {
   return fmt::format("{}/{}", kWeightKind, weight_name(table));

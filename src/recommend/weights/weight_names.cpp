@@ -24,7 +24,7 @@ void check_torchrec(const DlrmShape& shape, const std::string& what) {
     bad_input("{}: TorchRec's DLRM has no counterpart of {}: use --names trifold", what, lacks);
 }
 
-// Our columns in the order of TorchRec's: those of the bottom MLP's vector, then the pairs (i, j), i < j, by i.
+// For each of TorchRec's columns, the index of ours: the bottom MLP's vector, then the pairs (i, j), i < j, by i.
 std::vector<int64_t> torchrec_columns(const DlrmShape& shape) {
   std::vector<int64_t> columns(static_cast<size_t>(shape.width));
   std::iota(columns.begin(), columns.end(), 0);
