@@ -37,10 +37,11 @@ std::vector<WrittenPart> parts_of(const std::vector<WeightMap>& maps, DType dtyp
   std::vector<WrittenPart> parts;
   for (const WeightMap& map : maps) {
     int64_t row = 0;
-    const DType own = map.exact ? accumulate_type(dtype) : dtype;
+    const DType written = map.exact ? accumulate_type(dtype) : dtype;
     for (const std::string& name : map.theirs) {
-      WrittenPart part{&map, own, row, {name, std::string(safetensors_name(own)), map.their_shape()}, 0};
-      part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(own));
+      WrittenPart part{
+          &map, written, row, {name, std::string(safetensors_name(written)), map.their_shape()}, 0};
+      part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(written));
       row += map.rows_each();
       parts.push_back(std::move(part));
     }

@@ -241,11 +241,11 @@ class TensorExport {
             if (next == rows->size() || (*rows)[next] >= first + some) return;
             read_stored(from_, tensor, first, some, piece_);
             put_other_row(other_rows_, weight, first, some, piece_);
-            size_t kept = 0;  // rows of the piece, moved to its front
+            size_t rows_kept = 0;  // rows of the piece, moved to its front
             for (; next < rows->size() && (*rows)[next] < first + some; ++next)
-              std::memmove(piece_.data() + kept++ * bytes,
+              std::memmove(piece_.data() + rows_kept++ * bytes,
                            piece_.data() + static_cast<size_t>((*rows)[next] - first) * bytes, bytes);
-            sink(piece_.data(), kept * bytes);
+            sink(piece_.data(), rows_kept * bytes);
           });
         });
   }

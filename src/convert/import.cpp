@@ -32,10 +32,10 @@ constexpr JsonLimits kConfigLimits{int64_t{1} << 24};
 // Reads the fields that our own export added.
 void take_own_fields(const json& config, ModelConfig& model, DataConfig& data, const std::string& where) {
   if (!config.contains(kOwnFields)) return;
-  const JsonView own = JsonView(config).at(kOwnFields);
+  const JsonView fields = JsonView(config).at(kOwnFields);
   try {
-    model.seq_length = own.at("seq_length").integer(1, int64_t{1} << 40);
-    tokenizer_from_json(own.at("tokenizer").value(), data);
+    model.seq_length = fields.at("seq_length").integer(1, int64_t{1} << 40);
+    tokenizer_from_json(fields.at("tokenizer").value(), data);
   } catch (const std::exception& error) {
     bad_input("{}, '{}': {}", where, kOwnFields, error.what());
   }
@@ -262,7 +262,7 @@ DType type_of_all(const std::set<std::string>& types, const ConvertConfig& confi
 
 // The ids of special tokens: a number, or several.
 json token_fields(const json& config, const std::string& where) {
-  json kept = json::object();
+  json ids = json::object();
   for (const char* name : kTokenFields) {
     const auto found = config.find(name);
     if (found == config.end() || found->is_null()) continue;
@@ -270,9 +270,9 @@ json token_fields(const json& config, const std::string& where) {
     if (!is_id(*found) && !(found->is_array() && std::all_of(found->begin(), found->end(), is_id)))
       bad_input("{}: '{}' is {}; the id of a token is expected, or a list of ids", where, name,
                 found->dump(-1, ' ', true, json::error_handler_t::replace));
-    kept[name] = *found;
+    ids[name] = *found;
   }
-  return kept;
+  return ids;
 }
 
 CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, const json& tokens, DType dtype) {
@@ -322,8 +322,8 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   std::vector<TensorInfo> tensors;
   int64_t bytes = 0;
   for (const WeightMap& map : maps) {
-    const DType own = map.exact ? accumulate_type(dtype) : dtype;
-    boxes.push_back({"param/" + map.ours, own, map.shape, Rect::whole(map.shape)});
+    const DType stored = map.exact ? accumulate_type(dtype) : dtype;
+    boxes.push_back({"param/" + map.ours, stored, map.shape, Rect::whole(map.shape)});
     bytes += boxes.back().bytes();
   }
   check_target(config.save);
@@ -346,7 +346,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
     tensors.push_back({boxes[i].tensor, boxes[i].dtype, boxes[i].global, {file.piece(i)}});
   ManifestBuilder tables;
   tables.add(file.info(), tensors);
-  for (const fs::path& kept : tokenizer) tables.add(checkpoint.attach(kept), {});
+  for (const fs::path& attachment : tokenizer) tables.add(checkpoint.attach(attachment), {});
   checkpoint.commit(meta_of(model, data, tokens, dtype), tables);
   checkpoint.tidy_up();
   const fs::path made = fs::path(config.save) / step_directory_name(0);

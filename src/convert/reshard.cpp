@@ -159,9 +159,9 @@ void check_target(const CheckpointReader& from, const std::string& save) {
               save, from.directory().string());
   const RunIdentity run{from.manifest().run_id, from.directory()};
   const auto there = checkpoints_in(save);
-  const bool again = std::all_of(there.begin(), there.end(),
-                                 [&](const auto& each) { return each.first == from.meta().step; });
-  if (!run.id.empty() || !again) check_owner(save, run);
+  const bool repeats = std::all_of(there.begin(), there.end(),
+                                   [&](const auto& each) { return each.first == from.meta().step; });
+  if (!run.id.empty() || !repeats) check_owner(save, run);
 }
 
 // The memory left for element buffers after the reader's block and the tables.

@@ -117,9 +117,9 @@ std::vector<std::string> remove_abandoned_scratch(const fs::path& folder, const 
     if (is_scratch_name(entry->path().filename().native(), target)) found.push_back(entry->path());
   std::vector<std::string> problems;
   for (const fs::path& path : found)
-    if (const std::error_code kept = remove_if_abandoned(path, alone))
+    if (const std::error_code problem = remove_if_abandoned(path, alone))
       problems.push_back(fmt::format("{}, which an interrupted command left, cannot be removed: {}",
-                                     path.string(), kept.message()));
+                                     path.string(), problem.message()));
   return problems;
 }
 

@@ -85,9 +85,9 @@ class RankNeeds {
     }
     double now = 0, most = 0;
     for (const FlightEvent& event : events) {
-      const auto place = static_cast<size_t>(event.place);
-      const double layers = layers_.others_of(flight_[place].stage);
-      const double keep = stages[place].keep.of(layers), held = stages[place].held.of(layers);
+      const auto chunk = static_cast<size_t>(event.chunk);
+      const double layers = layers_.others_of(flight_[chunk].stage);
+      const double keep = stages[chunk].keep.of(layers), held = stages[chunk].held.of(layers);
       if (event.kind == ActionKind::F) now += keep;
       if (event.kind == ActionKind::I) now += held;
       most = std::max(most, now);
@@ -242,14 +242,14 @@ ScheduleFlight flight_of(const Plan& plan) {
       flight.whole = flight.whole || action.kind == ActionKind::B;
     }
     std::vector<StageFlight>& rank = flight.ranks.emplace_back();
-    std::map<int, int> places;
+    std::map<int, int> chunks;
     for (const auto& [stage, counts] : stages) {
-      places[stage] = static_cast<int>(rank.size());
+      chunks[stage] = static_cast<int>(rank.size());
       rank.push_back({stage, counts.second.slots, counts.second.pending});
     }
     std::vector<FlightEvent>& events = flight.events.emplace_back();
     for (const Action& action : row)
-      if (is_compute(action.kind)) events.push_back({places[action.stage], action.kind});
+      if (is_compute(action.kind)) events.push_back({chunks[action.stage], action.kind});
   }
   return flight;
 }

@@ -38,10 +38,10 @@ struct StageFlight {
   int slots = 0;
   int pending = 0;
 };
-// A computation that changes the micro-batches in flight on a rank; `place` is the index of its stage among the rank's
+// A computation that changes the micro-batches in flight on a rank; `chunk` is the index of its stage among the rank's
 // stages.
 struct FlightEvent {
-  int place = 0;
+  int chunk = 0;
   ActionKind kind = ActionKind::F;
 };
 struct ScheduleFlight {

@@ -228,8 +228,8 @@ bool is_own(const UsedPath& output) {
 }
 
 bool belongs_to_pair(const fs::path& path) {
-  for (const auto& [own, other] : {std::pair{".bin", ".idx"}, {".idx", ".bin"}})
-    if (path.extension() == own && is_there(fs::path(path).replace_extension(other))) return true;
+  for (const auto& [suffix, other] : {std::pair{".bin", ".idx"}, {".idx", ".bin"}})
+    if (path.extension() == suffix && is_there(fs::path(path).replace_extension(other))) return true;
   return false;
 }
 

@@ -52,7 +52,7 @@ class FiniteSearch {
   struct Finding {
     static constexpr size_t kTextBytes = 192;
 
-    int64_t place = 0;  // larger is later in the flow of data
+    int64_t place = 0;  // larger: later in the flow of data
     int64_t first_sample = 0;
     int64_t samples = 0;
     int64_t rank = 0;

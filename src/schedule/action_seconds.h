@@ -13,11 +13,11 @@ class ActionSeconds {
   ActionSeconds(const PlanShape& shape, const CostModel& cost) : shape_(shape), cost_(cost) {}
 
   double of(const Action& action) const {
-    const StageCost& own = cost_of(action);
-    return share(action, action.kind == ActionKind::F   ? own.f
-                         : action.kind == ActionKind::I ? own.i
-                         : action.kind == ActionKind::W ? own.w
-                                                        : own.whole_backward());
+    const StageCost& cost = cost_of(action);
+    return share(action, action.kind == ActionKind::F   ? cost.f
+                         : action.kind == ActionKind::I ? cost.i
+                         : action.kind == ActionKind::W ? cost.w
+                                                        : cost.whole_backward());
   }
   // Seconds of a pair that runs as one action.
   double of_pair(const Action& one, const Action& two) const {
@@ -35,10 +35,10 @@ class ActionSeconds {
   }
   // Seconds in which only the action's exchanges are in flight.
   double exchanges(const Action& action) const {
-    const StageCost& own = cost_of(action);
-    return share(action, action.kind == ActionKind::F   ? own.f_exchanges
-                         : action.kind == ActionKind::I ? own.i_exchanges
-                         : action.kind == ActionKind::B ? own.b_exchanges
+    const StageCost& cost = cost_of(action);
+    return share(action, action.kind == ActionKind::F   ? cost.f_exchanges
+                         : action.kind == ActionKind::I ? cost.i_exchanges
+                         : action.kind == ActionKind::B ? cost.b_exchanges
                                                         : 0);
   }
   // Seconds of the exchanges of `sends` that the computation of `computes` hides.

@@ -89,8 +89,8 @@ class Readers {
 RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostModel& cost) {
   RowMemory memory;
   for (const auto& [stage, versions] : versions_of_stages(row)) {
-    const StageCost& own = cost.stages[static_cast<size_t>(stage)];
-    memory.fixed += static_cast<size_t>(versions) * own.parameter_bytes + own.state_bytes;
+    const StageCost& stage_cost = cost.stages[static_cast<size_t>(stage)];
+    memory.fixed += static_cast<size_t>(versions) * stage_cost.parameter_bytes + stage_cost.state_bytes;
     memory.versions = std::max(memory.versions, versions);
   }
   memory.peak = memory.fixed;
@@ -98,9 +98,9 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
   int in_flight = 0;
   const auto counts = [&](int stage) { return stage >= static_cast<int>(shape.lookups.size()) ? 1 : 0; };
   // The share of block `block` of `blocks` in what a micro-batch keeps, such that the shares add up.
-  const auto share = [](const StageCost& own, int block, int blocks) {
+  const auto share = [](const StageCost& stage_cost, int block, int blocks) {
     const auto up_to = [&](int count) {
-      return own.kept_bytes * static_cast<size_t>(count) / static_cast<size_t>(blocks);
+      return stage_cost.kept_bytes * static_cast<size_t>(count) / static_cast<size_t>(blocks);
     };
     return up_to(block + 1) - up_to(block);
   };
@@ -109,25 +109,25 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     const Action& action = row[i];
     if (!is_compute(action.kind) && !is_offload(action.kind)) continue;
     const auto stage = static_cast<size_t>(action.stage);
-    const StageCost& own = cost.stages[stage];
+    const StageCost& stage_cost = cost.stages[stage];
     const int blocks = shape.blocks.empty() ? 1 : shape.blocks[stage];
     const bool first_part = action.block == Action::kAll || action.block == blocks - 1;
     const bool last_part = action.block <= 0;  // kAll too
-    if (action.kind == ActionKind::Offload) now -= share(own, action.block, blocks);
+    if (action.kind == ActionKind::Offload) now -= share(stage_cost, action.block, blocks);
     if (action.kind == ActionKind::F || action.kind == ActionKind::Fetch)
-      now += action.block == Action::kAll ? own.kept_bytes : share(own, action.block, blocks);
+      now += action.block == Action::kAll ? stage_cost.kept_bytes : share(stage_cost, action.block, blocks);
     if (action.kind == ActionKind::F && action.block <= 0) {
       in_flight += counts(action.stage);
       readers.begin(action);
     }
-    if (action.kind == ActionKind::I && first_part) now += own.held_bytes;
+    if (action.kind == ActionKind::I && first_part) now += stage_cost.held_bytes;
     memory.peak_in_flight = std::max(memory.peak_in_flight, in_flight);
     if (now > memory.peak) {
       memory.peak = now;
       memory.peak_at = i;
       memory.in_flight_there = in_flight;
     }
-    if (action.kind == ActionKind::W && last_part) now -= own.held_bytes;
+    if (action.kind == ActionKind::W && last_part) now -= stage_cost.held_bytes;
     const bool last_forward = action.block == Action::kAll || action.block == blocks - 1;
     const bool done = action.kind == ActionKind::F
                           ? shape.forward_only && last_forward

@@ -19,7 +19,7 @@ int stage_of(Schedule schedule, int ranks, int chunk, int rank);
 
 // The plan of one global batch of `micros` micro-batches on `ranks` ranks with `chunks` chunks each, for a synchronous
 // schedule; `auto` assumes stages of equal cost. Throws Error(BadInput) with the text of schedule_problem if the
-// schedule cannot run with these numbers, and Error for an asynchronous schedule.
+// schedule cannot run with these sizes, and Error for an asynchronous schedule.
 Plan make_schedule(Schedule schedule, int ranks, int chunks, int micros);
 
 // The plan of a window of `batches` global batches for pipedream and pipedream-2bw. Micro-batches are

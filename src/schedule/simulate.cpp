@@ -230,9 +230,9 @@ class Simulator {
     const bool turns = pair && cost_.pairs == PairExecution::Alternating;
     for (size_t end = self.next + (pair ? 2 : 1); self.next < end; ++self.next) {
       if (self.next == memory_[rank].peak_at) self.peak_begins = begin;
-      const Action& own = plan_[rank][self.next];
+      const Action& part = plan_[rank][self.next];
       const int half = self.next + 1 == end ? 2 : 1;
-      add_entry(rank, own, begin, begin + (turns ? whole : seconds_.of(own)),
+      add_entry(rank, part, begin, begin + (turns ? whole : seconds_.of(part)),
                 static_cast<uint8_t>(turns ? half : 0));
     }
     self.now = self.last = begin + whole;
@@ -263,10 +263,10 @@ class Simulator {
   }
 
   size_t offloaded_bytes(const Action& action) const {
-    const StageCost& own = cost_of(action.stage);
+    const StageCost& cost = cost_of(action.stage);
     const auto block = static_cast<size_t>(std::max(action.block, 0));
-    if (block < own.offloaded_bytes.size()) return own.offloaded_bytes[block];
-    return own.kept_bytes / static_cast<size_t>(blocks_of(static_cast<size_t>(action.stage)));
+    if (block < cost.offloaded_bytes.size()) return cost.offloaded_bytes[block];
+    return cost.kept_bytes / static_cast<size_t>(blocks_of(static_cast<size_t>(action.stage)));
   }
 
   // The time at which the activations that a backward reads have been fetched: its block's, and the output of the block
@@ -306,19 +306,19 @@ class Simulator {
   void reduce_or_step(size_t rank, const Action& action) {
     Rank& self = ranks_[rank];
     const auto stage = static_cast<size_t>(action.stage);
-    const StageCost& own = cost_of(action.stage);
+    const StageCost& cost = cost_of(action.stage);
     const int blocks = blocks_of(stage);
     if (action.kind == ActionKind::ReduceGrad) {
       const int from = std::max(action.block, 0);
       if (action.micro != reduced_micro_[stage]) reduced_from_[stage] = blocks;
       reduced_micro_[stage] = action.micro;
       const double begin = std::max(self.now, self.gradients);
-      self.gradients = begin + own.reduce * std::max(0, reduced_from_[stage] - from) / blocks;
+      self.gradients = begin + cost.reduce * std::max(0, reduced_from_[stage] - from) / blocks;
       reduced_from_[stage] = from;
       add_entry(rank, action, begin, self.gradients);
     } else if (action.kind == ActionKind::Step) {
       const double begin = std::max(self.now, self.gradients);
-      self.now = begin + own.step;
+      self.now = begin + cost.step;
       reduced_from_[stage] = blocks;
       add_entry(rank, action, begin, self.now);
     }
@@ -353,11 +353,11 @@ class Simulator {
     return result;
   }
 
-  static void append_timeline(std::vector<TimelineEntry>& all, std::vector<TimelineEntry>& own) {
-    std::stable_sort(own.begin(), own.end(),
+  static void append_timeline(std::vector<TimelineEntry>& all, std::vector<TimelineEntry>& rank_entries) {
+    std::stable_sort(rank_entries.begin(), rank_entries.end(),
                      [](const TimelineEntry& a, const TimelineEntry& b) { return a.begin < b.begin; });
-    all.insert(all.end(), own.begin(), own.end());
-    own = {};
+    all.insert(all.end(), rank_entries.begin(), rank_entries.end());
+    rank_entries = {};
   }
 
   const Plan& plan_;

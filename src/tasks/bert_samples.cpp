@@ -18,23 +18,23 @@ BertTokens::BertTokens(int64_t of_tokenizer)
       mask(ordinary + 3) {}
 
 BertTokens::BertTokens(const Tokenizer& tokenizer) : BertTokens(tokenizer.vocab_size()) {
-  std::vector<int32_t> own;
+  std::vector<int32_t> ids;
   for (const char* text : {"[PAD]", "[CLS]", "[SEP]", "[MASK]"}) {
-    const size_t before = own.size();
-    tokenizer.encode(text, own);
-    if (own.size() != before + 1) return;
+    const size_t before = ids.size();
+    tokenizer.encode(text, ids);
+    if (ids.size() != before + 1) return;
   }
-  if (std::set<int32_t>(own.begin(), own.end()).size() != own.size())
+  if (std::set<int32_t>(ids.begin(), ids.end()).size() != ids.size())
     return;  // the texts are not tokens of their own
-  pad = own[0];
-  cls = own[1];
-  sep = own[2];
-  mask = own[3];
+  pad = ids[0];
+  cls = ids[1];
+  sep = ids[2];
+  mask = ids[3];
 }
 
 int64_t bert_vocabulary(const Tokenizer& tokenizer) {
-  const bool own = BertTokens(tokenizer).pad < tokenizer.vocab_size();
-  return tokenizer.vocab_size() + (own ? 0 : BertTokens::kCount);
+  const bool has_special = BertTokens(tokenizer).pad < tokenizer.vocab_size();
+  return tokenizer.vocab_size() + (has_special ? 0 : BertTokens::kCount);
 }
 
 int64_t BertSamples::Draws::below(int64_t n) {

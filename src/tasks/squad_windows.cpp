@@ -49,8 +49,8 @@ SquadWindows::SquadWindows(const Squad& squad, const Tokenizer& tokenizer, const
   for (size_t i = 0; i < squad.questions.size(); ++i) {
     query.clear();
     tokenizer.encode(squad.questions[i].question, query);
-    const auto kept = std::min<size_t>(query.size(), static_cast<size_t>(rules.max_query));
-    add_question(squad, i, std::span(query).first(kept), special, rules);
+    const auto tokens = std::min<size_t>(query.size(), static_cast<size_t>(rules.max_query));
+    add_question(squad, i, std::span(query).first(tokens), special, rules);
   }
 }
 

@@ -34,12 +34,12 @@ std::string DocumentTokens::place_of(const RawDocument& document) const {
 }
 
 void DocumentTokens::add(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
-  const std::string_view own = text.substr(document.begin, document.end - document.begin);
+  const std::string_view content = text.substr(document.begin, document.end - document.begin);
   const size_t before = ids.size();
   if (document.file->kind == TextKind::JsonLines) {
     std::string value;
     try {
-      value = text_of_json(own, document);
+      value = text_of_json(content, document);
     } catch (const Error& error) {
       if (bad_ == nullptr || !bad_->skips() || error.kind() != ErrorKind::BadInput) throw;
       return bad_->add(document.file->path, document.offset, error.what());
@@ -47,10 +47,10 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
     encode(value, document, ids);
   } else {
     if (!tokenizer_.takes_bytes())
-      expect_utf8(own, [&](size_t at) {
+      expect_utf8(content, [&](size_t at) {
         return place_in_file(*document.file, document.offset + static_cast<int64_t>(at));
       });
-    encode(own, document, ids);
+    encode(content, document, ids);
   }
   if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
 }

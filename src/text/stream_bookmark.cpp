@@ -39,14 +39,14 @@ void check_stream(const JsonView& json, const StreamOptions& options) {
         "{}: the files are not those that the checkpoint was trained on (their names or sizes changed), "
         "so the run cannot continue in them; give the same files, {}",
         path, kAdvice);
-  const nlohmann::json own = nlohmann::json::parse(json_text(identity(options)));
+  const nlohmann::json current = nlohmann::json::parse(json_text(identity(options)));
   for (const Field& field : kFields)
-    if (json.at(field.name).value() != own.at(field.name))
+    if (json.at(field.name).value() != current.at(field.name))
       bad_input(
           "{}: the checkpoint's place in the streamed text is that of another {} ({}, now {}); "
           "give the same, {}",
-          path, field.option, printable_json(json.at(field.name).value()), printable_json(own.at(field.name)),
-          kAdvice);
+          path, field.option, printable_json(json.at(field.name).value()),
+          printable_json(current.at(field.name)), kAdvice);
 }
 
 BlockStart read_start(const JsonView& json, const StreamOptions& options) {
@@ -57,10 +57,11 @@ BlockStart read_start(const JsonView& json, const StreamOptions& options) {
   for (const int64_t id : json.at("carry").integers(0, std::numeric_limits<int32_t>::max()))
     start.carry.push_back(static_cast<int32_t>(id));
   const StreamPosition& position = start.position;
-  if (position.epoch < 0 || position.part < 0 || position.part > options.files->parts() || position.offset < 0 ||
-      start.block < 0 || start.first_sample < 0 || std::ssize(start.carry) > options.seq_length)
-    bad_input("{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, position.part, position.epoch,
-              start.block, start.first_sample);
+  if (position.epoch < 0 || position.part < 0 || position.part > options.files->parts() ||
+      position.offset < 0 || start.block < 0 || start.first_sample < 0 ||
+      std::ssize(start.carry) > options.seq_length)
+    bad_input("{}: it says part {} of epoch {}, block {}, sample {}", kUnreadable, position.part,
+              position.epoch, start.block, start.first_sample);
   check_ids(start.carry, options.tokenizer->vocab_size());
   return start;
 }

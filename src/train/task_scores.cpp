@@ -33,13 +33,13 @@ class ClassData final : public TaskData {
   std::string predictions(std::span<const double> logits) const override {
     std::string lines;
     for (size_t i = 0; i < samples_.size(); ++i) {
-      const auto own = logits.subspan(i * classes_.size(), classes_.size());
-      const double most = own[likeliest(logits, i)];
+      const auto sample_logits = logits.subspan(i * classes_.size(), classes_.size());
+      const double most = sample_logits[likeliest(logits, i)];
       double sum = 0;
-      for (const double logit : own) sum += std::exp(logit - most);
+      for (const double logit : sample_logits) sum += std::exp(logit - most);
       ordered_json line{{"label", classes_[likeliest(logits, i)]}};
       for (size_t c = 0; c < classes_.size(); ++c)
-        line["probabilities"][classes_[c]] = std::exp(own[c] - most) / sum;
+        line["probabilities"][classes_[c]] = std::exp(sample_logits[c] - most) / sum;
       lines += json_text(line) + "\n";
     }
     return lines;
@@ -47,8 +47,9 @@ class ClassData final : public TaskData {
 
  private:
   size_t likeliest(std::span<const double> logits, size_t sample) const {
-    const auto own = logits.subspan(sample * classes_.size(), classes_.size());
-    return static_cast<size_t>(std::max_element(own.begin(), own.end()) - own.begin());
+    const auto sample_logits = logits.subspan(sample * classes_.size(), classes_.size());
+    return static_cast<size_t>(std::max_element(sample_logits.begin(), sample_logits.end()) -
+                               sample_logits.begin());
   }
 
   std::vector<std::string> classes_;

@@ -237,8 +237,8 @@ void Trainer::count_ahead() {
 void Trainer::repeat(StepWatch& watch) {
   ReadOrder order = read_order();
   order.count = planned_->order().micros;
-  ReadAhead again(train_, order, activations_.batches);
-  compute(again, &watch);
+  ReadAhead repeated(train_, order, activations_.batches);
+  compute(repeated, &watch);
 }
 
 void Trainer::repeat_without_overlap() {

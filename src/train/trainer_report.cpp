@@ -48,13 +48,13 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     else if (!std::isfinite(norms[i]) && scaler_.dynamic())
       report.skip = StepSkip::Overflow;
     skipped += report.skipped() ? 1 : 0;
-    const int64_t places = samples * config_.model.seq_length;
-    report.tokens = counts_.empty() ? places : static_cast<int64_t>(counts_[i].tokens);
+    const int64_t positions = samples * config_.model.seq_length;
+    report.tokens = counts_.empty() ? positions : static_cast<int64_t>(counts_[i].tokens);
     report.step_seconds = seconds / static_cast<double>(sums_.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
     const double flops = replica_.cut().flops.all() * static_cast<double>(samples) *
                          static_cast<double>(report.tokens) /
-                         static_cast<double>(std::max<int64_t>(1, places));
+                         static_cast<double>(std::max<int64_t>(1, positions));
     report.mfu = peak_flops_ > 0 ? flops / report.step_seconds / peak_flops_ : 0;
     check(report.skipped() || std::isfinite(report.grad_norm), "step {}: the gradient norm is {}",
           report.step, report.grad_norm);

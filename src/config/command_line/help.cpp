@@ -104,9 +104,9 @@ std::set<std::string> options_of_all(const OptionTable& table,
   std::set<std::string> names;
   for (const Option& option : table.options()) names.insert(option.name);
   for (const CommandInfo* other : others)
-    other->with_table([&](const OptionTable& own) {
+    other->with_table([&](const OptionTable& other_table) {
       for (const Option& option : table.options()) {
-        const Option* same = own.find(option.name);
+        const Option* same = other_table.find(option.name);
         if (same == nullptr || same->argument != option.argument ||
             option_description(*same) != option_description(option))
           names.erase(option.name);
@@ -162,9 +162,9 @@ std::string options_of_kinds(const OptionTable& table, const std::vector<const C
                      options_text(common_options(), width) + title("Without " + without) +
                      options_text(table, width, is_own);
   for (const CommandInfo* other : others)
-    other->with_table([&](const OptionTable& own) {
+    other->with_table([&](const OptionTable& other_table) {
       text += title(fmt::format("With {}: {}", options_that_select(*other, "or"), other->name)) +
-              options_text(own, width, is_own);
+              options_text(other_table, width, is_own);
     });
   return text;
 }

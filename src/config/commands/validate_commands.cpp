@@ -40,8 +40,8 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
                                                 "load",
                                                 "log-json",
                                                 "save"};
-  FinetuneConfig own = config, plain;
-  const OptionTable given = options_of(own), defaults = options_of(plain);
+  FinetuneConfig copy = config, plain;
+  const OptionTable given = options_of(copy), defaults = options_of(plain);
   for (size_t i = 0; i < given.options().size(); ++i) {
     const Option& option = given.options()[i];
     if (kUsed.count(option.name) > 0) continue;

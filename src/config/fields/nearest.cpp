@@ -58,7 +58,8 @@ double shared_parts(std::string_view word, std::string_view name) {
   size_t shared = 0;
   bool telling = false;
   for (const std::string_view part : left)
-    if (std::any_of(right.begin(), right.end(), [&](std::string_view own) { return same_part(part, own); })) {
+    if (std::any_of(right.begin(), right.end(),
+                    [&](std::string_view candidate) { return same_part(part, candidate); })) {
       ++shared;
       telling = telling || !is_common(part);
     }

@@ -322,16 +322,16 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
   const int64_t context = config.mesh.context_parallel_size;
   const int64_t choices =
       std::min(model.moe_router_topk, *model.num_experts / config.mesh.expert_model_parallel_size);
-  int64_t tokens = 0, own = 0, arriving = 0;
+  int64_t tokens = 0, local = 0, arriving = 0;
   if (__builtin_mul_overflow(config.batch.micro_batch_size, model.seq_length, &tokens)) tokens = INT64_MAX;
   tokens /= tensor * context;  // each rank has as many
-  if (__builtin_mul_overflow(tokens, model.moe_router_topk, &own)) own = INT64_MAX;
+  if (__builtin_mul_overflow(tokens, model.moe_router_topk, &local)) local = INT64_MAX;
   if (__builtin_mul_overflow(tokens, ranks * choices, &arriving)) arriving = INT64_MAX;
   const std::optional<double> factor = config.mesh.moe_buffer_factor;
   const bool in_rounds = factor && problems.sound({"moe-buffer-factor"}) &&
-                         *factor * config.mesh.expert_tensor_parallel_size * static_cast<double>(own) <=
+                         *factor * config.mesh.expert_tensor_parallel_size * static_cast<double>(local) <=
                              static_cast<double>(kMost);
-  if (own > kMost || (arriving > kMost && !in_rounds))
+  if (local > kMost || (arriving > kMost && !in_rounds))
     problems
         .about("micro-batch-size", "seq-length", "moe-router-topk", "num-experts",
                "expert-model-parallel-size", "expert-tensor-parallel-size", "tensor-model-parallel-size",
@@ -343,7 +343,7 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
             config.batch.micro_batch_size, model.seq_length, ranks_of_tokens(tensor, context), kMost,
             model.moe_router_topk, *model.num_experts, expert_options(config.mesh),
             factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
-        .right("give a smaller --micro-batch-size{}", own > kMost ? ""
+        .right("give a smaller --micro-batch-size{}", local > kMost ? ""
                                                       : factor    ? " or --moe-buffer-factor"
                                                                   : ", or --moe-buffer-factor");
 }

@@ -273,7 +273,7 @@ class Pricing {
   // All blocks of a model whose layers are alike, and the same without recomputation if another program needs it.
   struct Blocks {
     OneLayer all;
-    std::optional<OneLayer> kept;
+    std::optional<OneLayer> without_recomputation;
   };
 
   Blocks walked(bool experts) const {
@@ -282,7 +282,7 @@ class Pricing {
     Blocks blocks{OneLayer(run, fused, load_), {}};
     if (recomputes_some() || recomputes_scores()) {
       run.mesh.recompute_granularity = RecomputeGranularity::None;
-      blocks.kept.emplace(run, fused, load_);
+      blocks.without_recomputation.emplace(run, fused, load_);
     }
     return blocks;
   }
@@ -328,14 +328,15 @@ class Pricing {
     hide_behind_weights(cost);
     if (several_rounds(block)) cost.rows = {};
     cost.rows = (1 - hardware_.contention) * cost.rows;
-    if (!blocks.kept) return cost;
-    const WalkedBlock& kept = blocks.kept->work.of_block(blocks.kept->first_layer());
-    BlockCost plain = cost_of(parts_of(kept, prices_, split));
+    if (!blocks.without_recomputation) return cost;
+    const WalkedBlock& walked =
+        blocks.without_recomputation->work.of_block(blocks.without_recomputation->first_layer());
+    BlockCost plain = cost_of(parts_of(walked, prices_, split));
     hide_behind_weights(plain);
     plain.rows = cost.rows;
     plain.weights = cost.weights;
     if (recomputes_scores()) {
-      for (const Work& work : kept.forward)
+      for (const Work& work : walked.forward)
         if (work.kind == Work::Kind::Attention) plain.compute.input += work.times * prices_.seconds(work);
       return plain;
     }

@@ -22,8 +22,8 @@ HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine
   forecast.work.stage_plain = plain_layers_of(model, cut);
   for (const int heads : heads_of(model, cut))
     forecast.work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
-  CostsOfModel own(forecast.hardware, forecast.software, machine.expert_load);
-  forecast.costs = (costs != nullptr ? *costs : own).of(run, run.order.splits_backward());
+  CostsOfModel uncached(forecast.hardware, forecast.software, machine.expert_load);
+  forecast.costs = (costs != nullptr ? *costs : uncached).of(run, run.order.splits_backward());
   forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work, forecast.costs);
   return forecast;
 }

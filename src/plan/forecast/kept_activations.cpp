@@ -133,14 +133,14 @@ KeptBytes kept_bytes(const Software& software, const Workload& work) {
   const Rows each(software, work);
   const bool recomputes = work.recompute == RecomputeGranularity::Full && software.recompute_fraction > 0;
   const double fraction = !recomputes ? 0 : software.recompute_products ? 1 : software.recompute_fraction;
-  const double whole = each.layer(), kept = each.recomputed_layer();
+  const double whole = each.layer(), recomputed = each.recomputed_layer();
   const double rows = work.rows();
   KeptBytes bytes;
-  bytes.layer = rows * (fraction * kept + (1 - fraction) * whole);
+  bytes.layer = rows * (fraction * recomputed + (1 - fraction) * whole);
   bytes.input = rows * each.stream() * (each.copies_norms() ? fraction : 1);
   bytes.held = rows * each.held();
   bytes.freed = rows * (1 - fraction) * (whole - each.product_inputs());
-  bytes.passing = rows * (each.passing() + (recomputes ? std::max(whole - kept, 0.0) : 0));
+  bytes.passing = rows * (each.passing() + (recomputes ? std::max(whole - recomputed, 0.0) : 0));
   bytes.boundary = rows * each.stream();
   bytes.embedding = rows * each.embedding();
   bytes.head = rows * each.head();

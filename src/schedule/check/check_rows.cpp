@@ -14,13 +14,13 @@ namespace trifold {
 namespace {
 
 // The progress of one micro-batch on one stage.
-struct Item {
+struct Progress {
   int input = 0;         // the block whose input gradient is next; -1: all are complete
-  int weight = 0;        // the same for weight gradients
+  int weight = 0;        // the block whose weight gradient is next; -1: all are complete
   int version = 0;       // weight version of its forward
   int batch = -1;        // Steps of the stage that precede its weight gradient
   int forwards = 0;      // blocks that have gone forward
-  bool forward = false;  // all have
+  bool forward = false;  // all blocks have
   bool sent_forward = false, received_forward = false;
   bool sent_backward = false, received_backward = false;
 };
@@ -80,10 +80,10 @@ class Rows {
     at_.require(good, why, std::forward<Args>(args)...);
   }
 
-  Item& item(const Action& action) {
+  Progress& item(const Action& action) {
     return items_[static_cast<size_t>(action.stage) * micros_ + static_cast<size_t>(action.micro)];
   }
-  Item& item_of(int stage, int micro) { return item({ActionKind::F, stage, Action::kAll, micro}); }
+  Progress& item_of(int stage, int micro) { return item({ActionKind::F, stage, Action::kAll, micro}); }
   StageState& stage_of(const Action& action) { return stages_[static_cast<size_t>(action.stage)]; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
   bool same_rank(int stage, int other) const {
@@ -151,25 +151,25 @@ class Rows {
   }
 
   void forward(const Action& action) {
-    Item& own = item(action);
+    Progress& progress = item(action);
     check_gathered(action);
     const int blocks = stage_of(action).blocks;
-    require(!own.forward, "is a second forward of its micro-batch");
-    require(action.block == Action::kAll ? own.forwards == 0 : own.forwards == action.block,
+    require(!progress.forward, "is a second forward of its micro-batch");
+    require(action.block == Action::kAll ? progress.forwards == 0 : progress.forwards == action.block,
             "repeats or skips a forward of its micro-batch");
-    require(own.forwards == 0 || own.version == action.version,
-            "uses weight version {}, the blocks before it {}", action.version, own.version);
+    require(progress.forwards == 0 || progress.version == action.version,
+            "uses weight version {}, the blocks before it {}", action.version, progress.version);
     require(0 <= action.version && action.version <= stage_of(action).steps,
             "uses weights that are not made yet: its stage has had {} Steps", stage_of(action).steps);
     if (action.stage > 0 && same_rank(action.stage, action.stage - 1))
       require(item_of(action.stage - 1, action.micro).forward,
               "comes before the forward of the stage before");
     else if (action.stage > 0)
-      require(own.received_forward, "comes before the receive of its input, {}RECV_F{}", action.stage,
+      require(progress.received_forward, "comes before the receive of its input, {}RECV_F{}", action.stage,
               action.micro);
-    own.forwards = action.block == Action::kAll ? blocks : action.block + 1;
-    own.forward = own.forwards == blocks;
-    own.version = action.version;
+    progress.forwards = action.block == Action::kAll ? blocks : action.block + 1;
+    progress.forward = progress.forwards == blocks;
+    progress.version = action.version;
   }
 
   // Blocks are processed from last to first; `next` is the one that must come now.
@@ -181,33 +181,33 @@ class Rows {
   }
 
   void input_gradient(const Action& action) {
-    Item& own = item(action);
+    Progress& progress = item(action);
     check_gathered(action);
     offloads_.check_read(at_, action, stage_of(action).blocks);
-    require(own.forward, "comes before the forward of its micro-batch");
-    require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
-            own.version);
+    require(progress.forward, "comes before the forward of its micro-batch");
+    require(progress.version == action.version, "uses weight version {}, its forward used {}", action.version,
+            progress.version);
     if (action.stage < last_stage() && same_rank(action.stage, action.stage + 1))
       require(item_of(action.stage + 1, action.micro).input < 0,
               "comes before the gradient of the next stage");
     else if (action.stage < last_stage())
-      require(own.received_backward, "comes before the receive of its gradient, {}RECV_B{}", action.stage,
-              action.micro);
-    advance(action, own.input);
+      require(progress.received_backward, "comes before the receive of its gradient, {}RECV_B{}",
+              action.stage, action.micro);
+    advance(action, progress.input);
   }
 
   void weight_gradient(const Action& action) {
-    Item& own = item(action);
+    Progress& progress = item(action);
     StageState& stage = stage_of(action);
     offloads_.check_read(at_, action, stage_of(action).blocks);
-    require(own.forward, "comes before the forward of its micro-batch");
-    require(own.version == action.version, "uses weight version {}, its forward used {}", action.version,
-            own.version);
+    require(progress.forward, "comes before the forward of its micro-batch");
+    require(progress.version == action.version, "uses weight version {}, its forward used {}", action.version,
+            progress.version);
     const int from = action.block == Action::kAll ? stage.blocks - 1 : action.block;
-    advance(action, own.weight);
-    require(own.input <= own.weight, "comes before its I");
-    require(own.batch == stage.steps, "adds to a micro-batch of which a Step has used a part");
-    for (int block = from; block > own.weight; --block) ++stage.complete[static_cast<size_t>(block)];
+    advance(action, progress.weight);
+    require(progress.input <= progress.weight, "comes before its I");
+    require(progress.batch == stage.steps, "adds to a micro-batch of which a Step has used a part");
+    for (int block = from; block > progress.weight; --block) ++stage.complete[static_cast<size_t>(block)];
   }
 
   bool complete(const StageState& stage, int block) const {
@@ -359,20 +359,20 @@ class Rows {
     };
     const bool backward = !shape_.forward_only;
     for (int micro = 0; micro < shape_.micros; ++micro) {
-      const Item& own = item_of(stage, micro);
-      missing(own.forward, "F", micro);
-      missing(!backward || own.weight < 0, own.input < 0 ? "W" : "B", micro);
+      const Progress& progress = item_of(stage, micro);
+      missing(progress.forward, "F", micro);
+      missing(!backward || progress.weight < 0, progress.input < 0 ? "W" : "B", micro);
       if (stage > 0 && !same_rank(stage, stage - 1)) {
-        missing(own.received_forward, "RECV_F", micro);
-        missing(!backward || own.sent_backward, "SEND_B", micro);
+        missing(progress.received_forward, "RECV_F", micro);
+        missing(!backward || progress.sent_backward, "SEND_B", micro);
       }
       if (stage < last_stage() && !same_rank(stage, stage + 1)) {
-        missing(own.sent_forward, "SEND_F", micro);
-        missing(!backward || own.received_backward, "RECV_B", micro);
+        missing(progress.sent_forward, "SEND_F", micro);
+        missing(!backward || progress.received_backward, "RECV_B", micro);
       }
-      if (backward && own.batch != item_of(0, micro).batch)
+      if (backward && progress.batch != item_of(0, micro).batch)
         bad_input("the plan is wrong: micro-batch {} is in Step {} of stage 0, but in Step {} of stage {}",
-                  micro, item_of(0, micro).batch + 1, own.batch + 1, stage);
+                  micro, item_of(0, micro).batch + 1, progress.batch + 1, stage);
     }
     missing(!backward || stages_[s].all_steps > 0, "STEP", -1);
   }
@@ -381,7 +381,7 @@ class Rows {
   const PlanShape& shape_;
   size_t micros_;
   std::vector<StageState> stages_;
-  std::vector<Item> items_;                    // [stage, micro]
+  std::vector<Progress> items_;                // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   OffloadCheck offloads_;
   // On the rank of the stage with which they share a weight, and on others.
