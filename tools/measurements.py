@@ -9,10 +9,10 @@
 
 `repeat` needs the built program (--program) and runs each command from the root of the repository in a shell. In its PATH
 are the program as `trifold` and the measuring programs of the same build; $TRIFOLD is the program, $BUILD its build folder,
-$WORK an empty folder. --write adds a record with the new figures,
-today's date, the present commit and this machine; other figures of that record are null. --all also runs commands with
-`needs`. `pages` replaces what is between `<!-- table NAME -->` and `<!-- end -->` in docs/benchmarks.md, docs/performance.md and
-docs/measurements/README.md; NAME is a measurement or one of the names in GENERATED.
+$WORK an empty folder. --write adds a record with the new figures, today's date, the present commit (or --commit) and this
+machine; other figures of that record are null. --all also runs commands with `needs`. `pages` replaces what is between
+`<!-- table NAME -->` and `<!-- end -->` in docs/benchmarks.md, docs/performance.md and docs/measurements/README.md; NAME is
+a measurement or one of the names in GENERATED.
 """
 
 import argparse
@@ -43,6 +43,8 @@ COMMAND = {"run": TEXT}
 COMMAND_OPTIONS = {"extract": list, "repeats": int, "needs": TEXT}
 WHERE = {"row": TEXT, "column": TEXT}
 SOURCES = ("json", "regex", "seconds", "ratio")
+TAKES = {"first": lambda values: values[0], "least": min, "most": max,
+         "range": lambda values: {"least": min(values), "most": max(values)}}
 
 
 class Problem(Exception):
@@ -232,6 +234,8 @@ def extract_problems(measurement):
             yield from place_problems(where, measurement, rule)
             for place in rule.get("ratio", ()):
                 yield from place_problems(where, measurement, place)
+            if rule.get("take", "first") not in TAKES:
+                yield f"{where}: take is none of {', '.join(TAKES)}"
             if "regex" in rule and re.compile(rule["regex"]).groups != 1:
                 yield f"{where}: the expression has not one group"
 
@@ -434,21 +438,21 @@ def extracted(rule, output, seconds, work):
             return statistics.median(values) * rule.get("times", 1)
         lines = [line for line in output.splitlines() if re.search(rule.get("lines", ""), line)]
         values = [float(value) * rule.get("times", 1) for line in lines for value in re.findall(rule["regex"], line)]
-        return {"least": min(values), "most": max(values)} if rule.get("range") else values[0]
+        return TAKES[rule.get("take", "first")](values)
     except (OSError, LookupError, ValueError, TypeError) as error:
         raise Problem(f"no figure for {rule['row']!r}, {rule['column']!r}: {error}\n{output[-2000:]}") from error
 
 
 def environment(program, work):
-    build = program.resolve().parents[1]
+    build = program.absolute().parents[1]
     programs = work / "programs"
     programs.mkdir()
-    (programs / "trifold").symlink_to(program.resolve())
+    (programs / "trifold").symlink_to(program.absolute())
     for path in (build / "tests/conformance").glob("*_bench"):
-        (programs / path.name).symlink_to(path)
+        (programs / path.name).symlink_to(path.absolute())
     scratch = work / "scratch"
     scratch.mkdir()
-    return dict(os.environ, PATH=f"{programs}{os.pathsep}{os.environ['PATH']}", TRIFOLD=str(program.resolve()), BUILD=str(build), WORK=str(scratch))
+    return dict(os.environ, PATH=f"{programs}{os.pathsep}{os.environ['PATH']}", TRIFOLD=str(program.absolute()), BUILD=str(build), WORK=str(scratch))
 
 
 def joined(values):
@@ -513,13 +517,24 @@ def this_machine():
 
 
 def new_record(measurement, figures, hardware, commit):
-    """A record with these figures. Labels and other texts are those of the last record, other figures null."""
+    """A record with these figures. Labels and texts without figures are those of the last record, other cells null. Figures
+    that depend on no machine keep its hardware."""
     last = measurement["records"][-1]
-    rows = [[cell if i == 0 or isinstance(cell, str) else None for i, cell in enumerate(row)] for row in last["rows"]]
+    if machine_text(last) == last["status"]:
+        hardware = last["hardware"]
+    rows = [[cell if i == 0 or isinstance(cell, str) and not re.search(r"\d", cell) else None for i, cell in enumerate(row)]
+            for row in last["rows"]]
     record = {"date": datetime.date.today().isoformat(), "commit": commit, "status": last["status"], "hardware": hardware, "rows": rows, "notes": []}
     for (row, column), value in figures.items():
         set_cell(measurement, record, {"row": row, "column": column}, value)
     return record
+
+
+def commit_named(name):
+    done = subprocess.run(["git", "rev-parse", "--verify", "--short=8", name + "^{commit}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Problem(f"--commit {name}: git knows no such commit")
+    return done.stdout.strip()
 
 
 def repeat(measurement, arguments):
@@ -527,6 +542,7 @@ def repeat(measurement, arguments):
         raise Problem(f"{measurement['name']} has no command with a rule that extracts a figure")
     if not arguments.program.is_file():
         raise Problem(f"there is no program {arguments.program}; build it, or name one with --program")
+    commit = commit_named(arguments.commit) if arguments.write else None
     hardware = this_machine()
     figures = measured(measurement, arguments.program, arguments.all)
     old = next((record for record in reversed(measurement["records"]) if record["hardware"]["name"] == hardware["name"]), measurement["records"][-1])
@@ -534,11 +550,11 @@ def repeat(measurement, arguments):
     for (row, column), value in figures.items():
         before = cell_of(measurement, old, {"row": row, "column": column})
         ratio = f"{middle(value) / middle(before):.3f}" if middle(before) else ""
-        rows.append([row, heading(measurement, column), cell_text(before), cell_text(value), ratio])
+        unit = unit_of(measurement, row, column)
+        rows.append([row, f"{column}, {unit}" if unit else column, cell_text(before), cell_text(value), ratio])
     print(f"{measurement['title']}: {old['hardware']['name']}, {old['date']}, {old['commit']}, and this machine now\n")
     print(markdown([measurement["columns"][0], "figure", "old", "new", "new over old"], rows))
     if arguments.write:
-        commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
         measurement["records"].append(new_record(measurement, figures, hardware, commit))
         write(arguments.folder, measurement)
         print(f"\nwritten to {arguments.folder / measurement['name']}.json; `tools/measurements.py pages` brings the pages up to date")
@@ -572,6 +588,7 @@ def main():
     repeating.add_argument("name")
     repeating.add_argument("--program", type=Path, default=ROOT / "build/release/launch/trifold")
     repeating.add_argument("--write", action="store_true", help="add a record with the new figures to the file")
+    repeating.add_argument("--commit", default="HEAD", help="what the program was built from, for --write")
     repeating.add_argument("--all", action="store_true", help="also run commands with `needs`")
     commands.add_parser("pages").add_argument("--check", action="store_true", help="write nothing; exit status 1 if a page is not up to date")
     arguments = parser.parse_args()

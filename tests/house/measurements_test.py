@@ -45,7 +45,7 @@ TINY = {
         {"run": "trifold --json $WORK/a.json", "repeats": 3, "extract": [
             {"row": "one", "column": "speed", "json": "a.json:step.rates.1", "times": 10},
             {"row": "two", "column": "speed", "lines": "^two", "regex": r"speed ([\d.]+)"},
-            {"row": "range", "column": "speed", "regex": r"speed ([\d.]+)", "range": True},
+            {"row": "range", "column": "speed", "regex": r"speed ([\d.]+)", "take": "range"},
             {"row": "log", "column": "speed", "json": "a.jsonl:rate"}]},
         {"run": "exit 3", "needs": "a machine that does not exist"},
         {"run": "true", "extract": [
@@ -56,7 +56,7 @@ TINY = {
     "comparisons": [{"case": "both", "ours": {"row": "two", "column": "speed"}, "theirs": {"row": "one", "column": "speed"}, "than": "one"}],
     "notes": [], "records": [
         {"date": "2026-01-02", "commit": "01234567", "status": "measured", "hardware": {"name": "A", "cpu": "A", "device": None, "notes": None},
-         "rows": [["one", [10, 30, 20], None, "kept"], ["two", 10, 50, None], ["range", {"least": 1, "most": 2}, None, None], ["log", 1, None, None],
+         "rows": [["one", [10, 30, 20], None, "kept"], ["two", 10, 50, "12 of 13"], ["range", {"least": 1, "most": 2}, None, None], ["log", 1, None, None],
                   ["time", 1, None, None], ["other", 12345.5, None, None]], "notes": []}]}
 
 FAKE = """#!/bin/bash
@@ -207,6 +207,7 @@ class Repeat(unittest.TestCase):
         old, new = tool.load(self.folder, "tiny")["records"]
         self.assertEqual(old, TINY["records"][0])
         self.assertEqual(new["rows"][0], ["one", 25.0, None, "kept"])
+        self.assertEqual(new["rows"][1], ["two", 12.5, 50.0, None])
         self.assertEqual(new["rows"][5], ["other", None, None, None])
         self.assertEqual(new["status"], "measured")
         self.assertRegex(new["commit"], "^[0-9a-f]{8,}$")
@@ -214,6 +215,7 @@ class Repeat(unittest.TestCase):
     def test_what_cannot_be_repeated_says_why(self):
         for words, message in ((("show", "huge"), "there is no measurement huge"),
                                (("repeat", "tiny", "--program", str(self.folder / "none")), "there is no program"),
+                               (("repeat", "tiny", "--write", "--commit", "none", "--program", str(self.program)), "git knows no such commit"),
                                (("repeat", "tiny", "--all", "--program", str(self.program)), "ended with status 3")):
             done = self.run_tool(*words)
             self.assertEqual(done.returncode, 2)
