@@ -35,7 +35,7 @@ struct RecommenderEvaluation {
   RunTerms terms;
 };
 
-// The values of a column of the samples, which need not be a feature if a file is read as it is.
+// The values of a column of the samples, which need not be a feature if the file is preprocessed here.
 ClickValues groups_by(const TrainedRecommender& recommender, const std::string& name) {
   std::vector<std::string> names;
   for (const ClickTable& table : recommender.schema.tables) {

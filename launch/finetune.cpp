@@ -10,7 +10,7 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
   ranks.agree([&] { job = prepare(config); });
   ranks.compare(job.terms);
   if (job.run) ranks.compare(job.run->terms);
-  RunJob evaluation;  // used if nothing is trained
+  RunJob evaluation;  // if nothing is trained
   RunJob& run = job.run ? *job.run : evaluation;
   const PretrainConfig& trained = job.run ? job.run->config : job.config.run;
   Progress progress(config.run.log, stderr);

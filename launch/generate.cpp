@@ -16,8 +16,8 @@ namespace trifold::launch {
 
 namespace {
 
-// The tokenizer that is named on the command line, or that of the checkpoint. One of bytes ends a text with 0, which
-// only a model that was trained on documents has learned.
+// The tokenizer that is named on the command line, or the checkpoint's. A byte tokenizer ends a text with 0, which only
+// a model that was trained on documents has learned.
 std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const CheckpointModel& checkpoint) {
   DataConfig data;
   data.tokenizer_type = config.tokenizer_type;
@@ -45,7 +45,7 @@ void show(std::string_view text) {
   std::fflush(stdout);
 }
 
-// Prints one continuation of the prompt as it comes, in whole characters.
+// Prints one continuation of the prompt as it is generated, in whole characters.
 void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateConfig& config,
                   int64_t sample) {
   std::vector<int32_t> tokens;

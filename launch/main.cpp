@@ -69,7 +69,7 @@ bool is_reported_elsewhere(const Error& error) {
 }
 
 // Called by the thread that finds a rank hanging. The job ends next, and a launcher then drops output that it has not
-// passed on.
+// forwarded.
 void say_last_words(const char* why) {
   if (*why == 0) return;
   launch::note_last_words(why);
@@ -106,7 +106,7 @@ std::optional<std::string> log_of(const Command& command) {
     return std::nullopt;
 }
 
-// Names the options that change nothing, before the command begins.
+// Names the options that have no effect, before the command begins.
 void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes)
     launch::say(stderr, fmt::format("note: {}\n", printable_message(note)));
@@ -122,7 +122,7 @@ int run_with_others(const Request& request, const Remarks& remarks, const std::e
   std::optional<Ranks> ranks;
   try {
     ranks.emplace(timeout, say_last_words, wrong ? processes > 1 : on_ranks);
-  } catch (const Error&) {  // MPI cannot be had, on any rank
+  } catch (const Error&) {  // MPI is not available on any rank
     if (wrong) std::rethrow_exception(wrong);
     throw;
   }

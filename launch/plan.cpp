@@ -80,7 +80,7 @@ void print_ranks(const PlanReport& report) {
   }
 }
 
-// Activations that leave memory for files, or a device for the memory of its host, if there are any.
+// Prints the activations that are off-loaded to files, or from a device to its host's memory, if there are any.
 void print_offloading(const PlanReport& report, bool on_device) {
   const auto moves = [](const TrafficReport& traffic) { return traffic.offloaded > 0; };
   if (std::none_of(report.traffic.begin(), report.traffic.end(), moves)) return;
@@ -120,7 +120,7 @@ std::string shape_text(const Work& work) {
   return to_string(work.result);
 }
 
-// What each kind of block does, part by part.
+// Prints the work of each kind of block, part by part.
 void print_records(const std::vector<RecordedBlock>& blocks) {
   if (blocks.empty()) return;
   fmt::print("records     what the first rank does with one micro-batch; bytes are of memory, or sent\n");
@@ -142,7 +142,7 @@ void print_records(const std::vector<RecordedBlock>& blocks) {
   }
 }
 
-// The load that times assume, and which way to experts moves less.
+// Prints the load that times assume, and which kind of dispatch sends less.
 void print_dispatch(const PlanReport& report) {
   if (!report.dispatch) return;
   const ExpertReport& dispatch = *report.dispatch;
@@ -221,7 +221,7 @@ void print_forecast(const PlanReport& report) {
              fits_hardware(report) ? "fits" : "does not fit");
 }
 
-// A rank computes on one stream: the halves of a pair at most take turns.
+// A rank computes on one stream: the halves of a pair at most alternate.
 void print_pairs(const PlanReport& report) {
   if (report.pairs == 0) return;
   if (report.turns > 0) {

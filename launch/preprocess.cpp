@@ -73,7 +73,7 @@ void print_growth(const PreprocessResult& result) {
   }
 }
 
-// Values without an id of their own, or with a new one.
+// Prints the values without an own id, or with a new one.
 void print_unknown(const PreprocessResult& result, const PreprocessConfig& config) {
   for (const auto& of_table : result.unknown) {
     const std::string& name = result.folder.tables[static_cast<size_t>(of_table.first)].name;
@@ -116,7 +116,7 @@ void print_bags(const PreprocessResult& result) {
   }
 }
 
-// What one data set has.
+// Prints the contents of one data set.
 void print_result(const PreprocessConfig& config, const PreprocessResult& result) {
   if (const std::string text = result.report.files_text(); !text.empty()) fmt::print(stderr, "{}\n", text);
   if (result.report.malformed > 0) fmt::print(stderr, "{}\n", printable_message(result.report.text()));

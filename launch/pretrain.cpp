@@ -21,7 +21,7 @@ PretrainConfig laid_out(const PretrainConfig& config) {
   ChosenLayout choice = choose_layout(open);
   if (mpi_launch_rank().value_or(0) == 0) say(stderr, chosen_layout_text(config, choice.found));
   choice.run.model.vocab_size = config.model.vocab_size;
-  choice.run.data = config.data;  // the run finds its tokenizer itself
+  choice.run.data = config.data;  // the run resolves its tokenizer again
   return std::move(choice.run);
 }
 

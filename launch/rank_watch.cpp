@@ -31,7 +31,7 @@ constexpr char kEnded = 'e';
 
 std::string g_file, g_rank;  // file and rank of the process's only watch, for last words
 
-// Whether `file` begins as this program writes it. One of somebody else stays as it is.
+// Whether `file` begins as this program writes it. Files of other programs are left unchanged.
 bool is_ours(int file) {
   std::array<char, kMark.size()> begin{};
   const ssize_t bytes = ::pread(file, begin.data(), begin.size(), 0);
@@ -79,13 +79,13 @@ void append(const std::string& path, const std::string& line) {
   ::_exit(0);
 }
 
-// In a session of its own, with no files of the rank: a launcher waits until those are closed, and signals its process
-// groups.
+// Runs in a separate session, without the rank's files: a launcher waits until those are closed, and signals its
+// process groups.
 void become_watch(int from_rank) {
   ::setsid();
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(number, SIG_IGN);
   ::prctl(PR_SET_NAME, "trifold-watch");
-  // It has to write before others that are woken a moment later: at once, where that is permitted.
+  // It must write before processes that are woken a moment later: with priority, if permitted.
   const sched_param first{.sched_priority = 1};
   if (::sched_setscheduler(0, SCHED_FIFO, &first) != 0) ::setpriority(PRIO_PROCESS, 0, -20);
   if (::chdir("/") != 0) ::_exit(0);
@@ -105,7 +105,7 @@ RankWatch::RankWatch(const std::optional<std::string>& log) {
   g_rank = fmt::format("rank {} ({})", *rank, this_process());
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::fork() != 0) ::_exit(0);  // its parent ends, so that nobody has to wait for it
+    if (::fork() != 0) ::_exit(0);  // the parent ends, so that nobody must wait for this process
     become_watch(ends[0]);
     watch(3, g_file, g_rank);
   }

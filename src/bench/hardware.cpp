@@ -159,7 +159,7 @@ class HardwareTimer {
     return mean(measure_gemm(ops_, stream_, dtype_, side, side, inner, kSeconds));
   }
 
-  // The rate of a large product, and the depth at which it is halved, from that of a flat one.
+  // The rate of a large product, and the depth at which it is halved, computed from the rate of a flat product.
   void products() {
     const int64_t side = ops_.device != nullptr ? 8192 : 2048;
     constexpr int64_t kFlat = 128;

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// The first byte of a rank's message says what the rest is.
+// The first byte of a rank's message is the kind of the rest.
 constexpr char kDone = 'd';
 constexpr char kFailed = 'f';
 constexpr char kBadInput = 'b';

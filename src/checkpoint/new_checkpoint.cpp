@@ -45,7 +45,7 @@ void write_view(const fs::path& folder, Manifest& manifest) {
       {std::string(kViewName), FileInfo::Role::View, static_cast<int64_t>(fs::file_size(path)), crc, crc});
 }
 
-// Gives the finished folder its name. An older checkpoint of the same step is moved into `scratch`.
+// Renames the finished folder to its final name. An older checkpoint of the same step is moved into `scratch`.
 void rename_to(const fs::path& folder, const fs::path& final_path, const ScratchFolder& scratch) {
   sync_to_disk(folder);
   ScratchFolder::protect([&] {

@@ -44,7 +44,7 @@ class PieceReader {
     auto expected = blocks.begin();
     int64_t ahead = 0;
     for (const int64_t block : blocks) {
-      // The system itself reads ahead of consecutive blocks, and requesting those makes it slower.
+      // The system reads ahead in consecutive blocks anyway, and requesting them is slower.
       for (; expected != blocks.end() && ahead < kAhead; ++expected, ++ahead)
         if (!blocks.contains(*expected - 1))
           file_.expect(static_cast<size_t>(bytes_of(*expected)), place_of(*expected));
@@ -115,7 +115,7 @@ class PieceReader {
     copy_rect(wanted.data.data, wanted.spec.local, from, rect, part, size_of(to));
   }
 
-  // The rows in which `part` lies are read first if it is not all of them.
+  // Stores `part` through StoredRows; if it is not whole rows, the rows are read first.
   void store(const NamedTensor& wanted, const std::byte* from, const Rect& rect, const Rect& part) {
     Rect rows = wanted.spec.local;
     const int64_t first = part.offset[0] - rows.offset[0];

@@ -65,7 +65,7 @@ fs::path folder_of(const fs::path& directory) {
   return folder.empty() ? "." : folder;
 }
 
-// What to do about the damaged checkpoint of `step` in `root`.
+// The remedy for the damaged checkpoint of `step` in `root`.
 std::string way_on(const fs::path& root, int64_t step) {
   for (const auto& [older, directory] : checkpoints_in(root)) {
     if (older >= step) continue;

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A tensor of theirs: part of a parameter.
+// A tensor of the written files: part of a parameter.
 struct WrittenPart {
   const WeightMap* map;
   DType dtype;
@@ -104,7 +104,7 @@ class Exporter {
     if (!map.transposed) return file.write(index, begin * map.columns() * size(), read_.data(), bytes);
     transpose(turned_.data(), read_.data(), rows, map.columns(), static_cast<size_t>(size()));
     if (rows == map.rows_each()) return file.write(index, 0, turned_.data(), bytes);
-    // Our rows are columns of theirs.
+    // Our rows are columns of the file's tensor.
     for (int64_t column = 0; column < map.columns(); ++column)
       file.write(index, (column * map.rows_each() + begin) * size(), turned_.data() + column * rows * size(),
                  static_cast<size_t>(rows * size()));

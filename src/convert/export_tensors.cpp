@@ -185,7 +185,7 @@ class TensorExport {
     std::copy(mean->second.begin(), mean->second.end(), rows.begin() + at * std::ssize(mean->second));
   }
 
-  // Puts the columns of the rows that were read in the file's order.
+  // Reorders the columns of the rows that were read into the file's order.
   void turn_columns(const FileWeight& weight, size_t size) {
     const std::vector<std::byte> ours = piece_;
     const size_t width = weight.columns.size();
@@ -195,14 +195,14 @@ class TensorExport {
                   size);
   }
 
-  // The key of row r is that of entry r - KeyTable::kFirstRow.
+  // The key of row r is in entry r - KeyTable::kFirstRow.
   static int64_t key_of(const std::vector<std::byte>& entries, int64_t index) {
     int64_t key = 0;
     std::memcpy(&key, entries.data() + static_cast<size_t>(index) * sizeof(KeyTable::Entry), sizeof(key));
     return key;
   }
 
-  // The keys of all rows, or of some.
+  // Adds the keys of all rows, or of `rows`.
   void plan_keys(const FileWeight& weight, const TensorInfo& keys, const Rows& rows) {
     const int64_t all = keys.global[0] + KeyTable::kFirstRow;
     const std::string name = weight.name.substr(0, weight.name.rfind('.')) + ".keys";

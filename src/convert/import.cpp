@@ -74,7 +74,7 @@ const SafetensorsModel::Entry* find_tensor(const SafetensorsModel& files, const 
   return found == tensors.end() ? nullptr : &found->second;
 }
 
-// The names that files have for a parameter: the first ones of which there is a tensor.
+// The names in the files for a parameter: the first alternative of which a tensor exists.
 const WeightMap* names_in(const SafetensorsModel& files, const WeightMap& map, const std::string& prefix) {
   const auto has_some = [&](const WeightMap& names) {
     return std::any_of(names.theirs.begin(), names.theirs.end(),
@@ -93,7 +93,7 @@ struct Sources {
   int64_t skipped = 0;  // tensors of layers that are left out
 };
 
-// Reads a tensor that another tensor replaces from that one.
+// Finds every tensor, or the tensor that stands in for it.
 Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& maps, const ModelConfig& model,
                  const std::map<std::string, std::string>& stand_ins, const std::string& where) {
   Sources sources;
@@ -182,7 +182,7 @@ class Importer {
     to_.append(box, elements, static_cast<size_t>(count) * size_of(dtype_));
   }
 
-  // Our rows [begin, begin + rows) are columns of theirs: [columns, rows] in read_.
+  // Reads our rows [begin, begin + rows), which are columns of the file's tensor: [columns, rows] in read_.
   void read_columns(const WeightMap& map, const SafetensorsModel::Entry& part, int64_t begin, int64_t rows,
                     int64_t size) {
     const auto all = map.rows_each();

@@ -31,7 +31,7 @@ RunSpec three_stages(RunSpec run, bool two_layers) {
   return run;
 }
 
-// A pipeline of three stages, each on a rank of its own.
+// A pipeline of three stages, each on a separate rank.
 class ThreeStages {
  public:
   ThreeStages(const RunSpec& run, bool two_layers)
@@ -41,7 +41,7 @@ class ThreeStages {
 
   const CutModel& model() const { return model_; }
 
-  // Of one micro-batch forward and back, or of some whose halves take turns.
+  // The memory of one micro-batch forward and backward, or of several whose halves alternate.
   ActivationMemory walk(int stage, bool split) const {
     const RankLayout layout(model_, sizes_, MeshCoords{{Axis::Pp, stage}}, run_.zero, ZeroSharing{});
     const bool turns = !split && run_.mesh.overlap_moe_expert_parallel_comm;
@@ -115,7 +115,7 @@ BlockNeeds walked_needs(const RunSpec& run, bool split) {
   return needs;
 }
 
-// With all parts of the head.
+// The needs of the last stage with all parts of the head.
 StageNeeds walked_last(const RunSpec& run, bool split) {
   constexpr int kLast = kStages - 1;
   return needs_between(ThreeStages(run, false).walk(kLast, split), ThreeStages(run, true).walk(kLast, split));
@@ -135,7 +135,7 @@ BlockWeights counted_weights(const RunSpec& run) {
 
 // ---- Other numbers of stages ----
 
-// Both ends on one stage.
+// The needs of a stage that has both ends of the model.
 PerLayers both_ends(const PerLayers& first, const PerLayers& middle, const PerLayers& last) {
   return {first.none + last.none - middle.none, middle.layer};
 }
@@ -144,13 +144,13 @@ PerLayers larger(const PerLayers& a, const PerLayers& b) {
   return {std::max(a.none, b.none), std::max(a.layer, b.layer)};
 }
 
-// What `more` parts of the head, of `parts`, add to a stage.
+// Adds `more` of the `parts` parts of the head to a stage.
 PerLayers with_heads(const PerLayers& stage, const PerLayers& middle, const PerLayers& last, int parts,
                      int more) {
   return {stage.none + more * (last.none - middle.none) / parts, stage.layer};
 }
 
-// The stage that has as many ends, and how many parts of the head are to be added to it.
+// The stage with the same ends of the model, and the number of parts of the head to add to it.
 template <class Blocks>
 auto with_as_many_ends(const Blocks& blocks, int index, int stages, int heads) {
   const bool is_last = index + 1 == stages;
@@ -191,7 +191,7 @@ StageWeights BlockWeights::stage(int index, int stages, int heads) const {
 
 namespace {
 
-// A run with layers that are all alike. Layers without experts are the same whichever ranks share experts.
+// The run with all layers alike. Layers without experts do not depend on the ranks that share experts.
 RunSpec with_one_kind(RunSpec run, bool plain) {
   run.model = with_layers_alike(std::move(run.model), !plain);
   if (plain) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;

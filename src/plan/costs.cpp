@@ -27,7 +27,7 @@ double activation_elements(const RunSpec& run) {
   return positions(run) / run.mesh.context_parallel_size * static_cast<double>(run.model.hidden_size);
 }
 
-// Flops at one rate, bytes at that of their links.
+// Prices flops at one rate, and bytes at the rates of their links.
 class RatePrices final : public WorkPrices {
  public:
   explicit RatePrices(const PlannedMachine& machine)
@@ -48,7 +48,7 @@ class RatePrices final : public WorkPrices {
   double per_flop_, latency_, link_, tensor_link_;
 };
 
-// Rows that come in rounds are not left to the other half of a pair, nor is a repeated forward.
+// The other half of a pair cannot hide exchanges in several rounds, nor exchanges of a repeated forward.
 void add_row_seconds(const RunSpec& run, double load, const ListSeconds& f, const ListSeconds& i,
                      const ListSeconds& w, BlockSeconds& seconds) {
   if (expert_rounds(run.mesh, load) > 1) return;
@@ -88,7 +88,7 @@ PlanCosts counted_costs(const RunSpec& run, const PlannedMachine& machine, const
   return costs;
 }
 
-// With sharded weights a layer also waits for its weights.
+// A layer with sharded weights also waits for gathering them.
 BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) {
   const PartSeconds all = cost.all();
   return {all.forward + gathers.forward,
@@ -100,7 +100,7 @@ BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) 
           cost.rows.weight};
 }
 
-// The cost of a block, of which the model's head may be several.
+// The cost of a block; the head may consist of several blocks.
 BlockCost cost_of(const BlockCosts& costs, const Block& block, int head_parts) {
   switch (block.kind) {
     case BlockKind::Embedding:
@@ -174,8 +174,8 @@ void check_device_measured(const JsonView& json, const MeshConfig& mesh) {
         measured, planned, measured, planned);
 }
 
-// Times of ranks with other numbers of cores than this plan's ranks are scaled. Older files do not say with how many
-// they were measured.
+// Scales times that were measured with another number of cores per rank than this plan has. Older files do not record
+// the number.
 double cores_scale(const JsonView& json, const MeshConfig& mesh) {
   if (!json.has("node_cores")) return 1;
   const NodeCores measured{json.at("node_cores").number(), json.at("rank_cores").number(),

@@ -22,7 +22,7 @@ namespace {
 
 // ---- One rank ----
 
-// Of blocks of which some layers may have no experts, while others do: `plain` is null if there are none.
+// Values of a model's blocks, and of layers without experts in a model that has both kinds (`plain`; else null).
 template <class Blocks>
 struct Mixed {
   const Blocks& blocks;
@@ -74,7 +74,7 @@ class RankNeeds {
     return bytes + 2 * flow + scratch + beside + messages() * needs.blocks.message;
   }
 
-  // The same of a program that allocates activations when it computes them, and frees them after their last use.
+  // The activations of a program that allocates them when it computes them and frees them after their last use.
   double activations_as_used(const BlockNeeds& needs, const std::vector<FlightEvent>& events) const {
     std::vector<StageNeeds> stages;
     double flow = 0, scratch = 0;
@@ -97,7 +97,7 @@ class RankNeeds {
     return most + 2 * flow + scratch + (stages_ > 1 ? 2 * needs.message : 0);
   }
 
-  // `copy_bytes`: of a second copy of each weight.
+  // `copy_bytes`: bytes per weight of a second copy.
   double flat(const MixedWeights& weights, const ZeroSharing& zero, double copy_bytes) const {
     const double tied = tied_here(weights.blocks);
     const double elements = total(weights, &StageWeights::weights) - counted_twice(weights.blocks);
@@ -119,7 +119,7 @@ class RankNeeds {
   }
 
  private:
-  // What all layers of a stage need together.
+  // The sum over all layers of a stage.
   template <class Blocks, class Stage>
   double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage) const {
     const double all = (of_stage(of.blocks, stage).*part).of(layers_.others_of(stage));
@@ -132,7 +132,7 @@ class RankNeeds {
     return blocks.stage(stage, stages_, layers_.heads_of(stage, blocks.parts));
   }
 
-  // What is used again from layer to layer: the larger need of both kinds, if the stage has them.
+  // Memory that layers reuse: the larger need of both kinds of layers, if the stage has both.
   double most(const MixedNeeds& needs, PerLayers StageNeeds::*part, int stage) const {
     const double plain = layers_.plain_of(stage), others = layers_.others_of(stage);
     double bytes = 0;
@@ -157,7 +157,7 @@ class RankNeeds {
     return blocks.tied > 0 && blocks.parts > 1 && stages_ > 1;
   }
 
-  // Elements of the first stage and of the head that this rank does not have, or has once.
+  // Elements that are counted in both the first stage and the head although this rank holds them at most once.
   double counted_twice(const BlockWeights& blocks) const {
     if (stages_ == 1 || !holds(0)) return 0;
     return tokens_at_head(blocks) ? blocks.tied : tied_here(blocks);
@@ -172,9 +172,10 @@ class RankNeeds {
     return elements;
   }
 
-  // The input of a micro-batch in flight is a message, or, if the previous stage is on this rank too, that stage's kept
+  // The input of a micro-batch in flight is a message or, if the previous stage is on this rank too, that stage's kept
   // output. The same holds for the gradient of its output until its last backward. One output or input gradient is
-  // being sent at a time, one gradient is being received, and the executor allocates two more than its plan needs.
+  // being sent at a time, one gradient is being received, and the executor allocates two more messages than its plan
+  // needs.
   double messages() const {
     if (stages_ == 1) return 0;
     double count = 2;
@@ -203,8 +204,8 @@ class RankNeeds {
     return weights.plain == nullptr ? largest : std::max(largest, of_kind(*weights.plain, plain));
   }
 
-  // The larger of the ends on this rank: the two are never needed at the same time. All tokens that a rank looks up for
-  // the first stage are one unit.
+  // The larger end of the model on this rank: the two are never needed at the same time. All tokens that a rank looks
+  // up for the first stage are one unit.
   double end(const BlockWeights& blocks) const {
     if (tokens_at_head(blocks))
       return std::max(holds(0) ? blocks.first.weights.none - blocks.tied : 0, tied_here(blocks));
@@ -256,7 +257,7 @@ ScheduleFlight flight_of(const Plan& plan) {
 
 ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros) {
   const bool one = ranks == 1 && chunks == 1;
-  // gpipe keeps all; the others are in their steady state after the first micro-batches.
+  // gpipe keeps all micro-batches; other schedules reach their steady state after a few.
   const int enough = 3 * ranks + micros % ranks;
   const int walked = schedule == Schedule::Gpipe ? micros : std::min(micros, enough);
   return flight_of(one ? one_stage(std::min(micros, 2)) : make_schedule(schedule, ranks, chunks, walked));

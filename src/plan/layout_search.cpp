@@ -37,7 +37,7 @@ constexpr size_t kSimulatedLayouts = 20;
 constexpr size_t kShownLayouts = 10;
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
-// Layouts that agree in these are variants of one: only the best of them is proposed.
+// Layouts that agree in these values are variants of one layout, of which only the best is proposed.
 using LayoutFamily = std::array<int64_t, 9>;
 LayoutFamily family_of_layout(const Layout& layout) {
   return {layout[SearchAxis::Tensor], layout[SearchAxis::Context],      layout[SearchAxis::Pipeline],
@@ -117,7 +117,7 @@ class Searcher {
   }
 
   std::vector<Estimate> estimates_of(const std::vector<LayoutCandidate>& candidates) {
-    constexpr size_t kAtOnce = 64;  // neighbours have dry runs in common, which two cores would wait for
+    constexpr size_t kAtOnce = 64;  // neighbours share dry runs, for which two cores would wait
     std::vector<Estimate> estimates(candidates.size());
     on_all_cores(candidates.size(), kAtOnce,
                  [&](size_t index) { estimates[index] = estimate_of(candidates[index]); });
@@ -159,7 +159,7 @@ class Searcher {
     }
   }
 
-  // Nothing fits: names the layout that needs least.
+  // Reports that nothing fits, with the layout that needs least.
   [[noreturn]] void refuse(const std::vector<LayoutCandidate>& candidates) {
     std::vector<size_t> bytes(candidates.size(), std::numeric_limits<size_t>::max());
     on_all_cores(candidates.size(), 1, [&](size_t index) {
@@ -188,7 +188,7 @@ class Searcher {
     return step_time(hardware(), machine_.software, work, costs_.of(run, run.order.splits_backward()));
   }
 
-  // ---- The best of it ----
+  // ---- The best layouts ----
 
   std::vector<EstimatedLayout> ordered(const std::vector<EstimatedLayout>& layouts) const {
     std::vector<LayoutRank> ranks;
@@ -199,7 +199,7 @@ class Searcher {
     return result;
   }
 
-  // The first of each group of layouts that `key_of` gives the same key.
+  // The first layout of each group with the same `key_of`.
   template <class KeyOf>
   static std::vector<EstimatedLayout> first_of_each(const std::vector<EstimatedLayout>& layouts,
                                                     KeyOf key_of) {
@@ -260,7 +260,7 @@ class Searcher {
       return found;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
-      return std::nullopt;  // excluded by something that the rules of the space do not cover
+      return std::nullopt;  // excluded by a check that the rules of the space do not cover
     }
   }
 

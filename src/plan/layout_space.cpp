@@ -74,8 +74,7 @@ bool LayoutSpace::has_idle_parts(const PretrainConfig& run, const StageCounts& s
          stages.heads.back() == parts;
 }
 
-// Computed once for all layouts of a mesh, a schedule and a number of stages and micro-batches, with and without
-// sequence parallelism.
+// The result is cached per mesh, schedule, number of stages and micro-batches, with and without sequence parallelism.
 bool LayoutSpace::can_run(const Layout& layout) {
   const RunKey key{
       layout[SearchAxis::Tensor],           layout[SearchAxis::Context],   layout[SearchAxis::Exchange],

@@ -55,7 +55,7 @@ size_t most_of(const std::vector<MemoryReport>& ranks) {
   return ranks[place_of_most(ranks)].predicted_total();
 }
 
-// All positions of the pipeline have equally many ranks.
+// All pipeline ranks stand for equally many ranks of the run.
 MemoryNeeds needs_of(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
   std::vector<size_t> bytes;
   for (const MemoryReport& rank : ranks) bytes.push_back(rank.predicted_total());
@@ -64,10 +64,10 @@ MemoryNeeds needs_of(const PretrainConfig& config, const std::vector<MemoryRepor
 
 // The memory available to ranks.
 struct Room {
-  double gib = 0;             // for `ranks` of them together
-  size_t ranks = 1;           // that share it
-  const char* more = "";      // what provides as much again for as many ranks more; empty: nothing is shared
-  bool can_be_apart = false;  // ranks that share it now could have as much each
+  double gib = 0;         // memory of all `ranks` together
+  size_t ranks = 1;       // ranks that share the memory
+  const char* more = "";  // resource that doubles the memory for twice the ranks; empty: nothing is shared
+  bool can_be_apart = false;  // whether the sharing ranks could each have as much
 
   bool fits(const PretrainConfig& config, const std::vector<MemoryReport>& memory) const {
     return trifold::gib(needs_of(config, memory).sum_of_most(ranks)) <= gib;
@@ -81,7 +81,7 @@ struct Other {
   PretrainConfig config;
 };
 
-// Down to the number of micro-batches that can be planned quickly.
+// Micro-batches down to the size at which a plan can still be made quickly.
 std::vector<Other> smaller_micro_batches(const PretrainConfig& config) {
   constexpr int64_t kMostMicroBatches = 1 << 16;
   std::vector<Other> list;
@@ -154,7 +154,7 @@ std::optional<std::vector<MemoryReport>> try_plan(const PretrainConfig& config) 
   }
 }
 
-// The first of the list that fits, with its needs.
+// The first run of the list that fits, with its needs.
 std::optional<std::string> first_that_fits(const std::vector<Other>& list, const Room& room) {
   for (const Other& other : list) {
     const auto ranks = try_plan(other.config);
@@ -164,7 +164,7 @@ std::optional<std::string> first_that_fits(const std::vector<Other>& list, const
   return std::nullopt;
 }
 
-// The run with all kinds of changes at their strongest: the last of each list that can be planned.
+// The run with every kind of change at its strongest: the last run of each list that can be planned.
 Other all_together(const PretrainConfig& config) {
   Other all{"", config};
   for (const Kind kind : kKinds) {
@@ -214,7 +214,7 @@ std::string parts_of(const MemoryReport& memory) {
                      memory.workspace == 0 ? "" : ", work space " + bytes_text(memory.workspace));
 }
 
-// Which of the ranks are here is not known yet.
+// It is not known yet which of the ranks are on this host.
 void check_host(const PretrainConfig& config, const std::vector<MemoryReport>& ranks, size_t host) {
   const size_t here = ranks_here(config);
   const size_t least = needs_of(config, ranks).sum_of_least(here);
@@ -242,7 +242,7 @@ void check_shared_device(const PretrainConfig& config, const std::vector<MemoryR
                     what_would_fit(config, {gib(device), world, "devices", world > 1}));
 }
 
-// Each process has a device of its own; which of the host's devices is not known yet.
+// Each process has a separate device; it is not known yet which of the host's devices.
 void check_own_device(const PretrainConfig& config, const std::vector<MemoryReport>& ranks) {
   const MeshSizes sizes = mesh_sizes(config.mesh);
   const std::optional<int> rank = mpi_launch_rank();

@@ -14,7 +14,7 @@ BlockNeeds program_needs(const Software& software, const RunSpec& run, bool spli
   assume_context(software, work);
   const KeptBytes kept = kept_bytes(software, work);
   BlockNeeds needs;
-  // The input of a stage stays until its backward, as that of its first layer or in addition.
+  // The input of a stage is kept until its backward: as its first layer's input, or in addition.
   needs.middle = {{kept.boundary - kept.input, kept.layer},
                   {0, split ? kept.held - kept.freed : 0},
                   {kept.boundary, 0},

@@ -129,7 +129,8 @@ class Builder {
           Pairs::Together, static_cast<int>(shape.lookups.size()));
       report_.overlapped_seconds = simulate(together, shape, cost).makespan / order_.batches;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::BadInput) throw;  // a pair waits for itself through other ranks
+      if (error.kind() != ErrorKind::BadInput)
+        throw;  // the pair's halves wait for each other through other ranks
     }
   }
 
@@ -187,7 +188,7 @@ class Builder {
     return use;
   }
 
-  // What an OFFLOAD of a block moves, for the simulation.
+  // Records the bytes that an OFFLOAD of each block moves, for the simulation.
   void note_kept_blocks(const RankLayout& layout, const ActivationMemory& activations) {
     kept_blocks_.resize(model_.stages.size());
     for (size_t i = 0; i < activations.stages.size(); ++i)
@@ -242,8 +243,8 @@ class Builder {
                ring(mine.experts, element, kExpertDataAxes);
       };
       const double sum = sum_seconds(size_of(run_.sum_dtype));
-      // After each micro-batch gradients are reduce-scattered, half of an all-reduce; the weights are gathered after
-      // the update.
+      // If gradients are reduced after each micro-batch, they are reduce-scattered, half of an all-reduce; the weights
+      // are gathered after the update.
       const bool each = run_.reduces_each();
       cost.reduce = each ? sum / 2 : sum;
       cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
@@ -267,7 +268,7 @@ class Builder {
     return seconds;
   }
 
-  // Per step: bytes, or seconds, that blocks take per micro-batch.
+  // The sum per step of the bytes, or seconds, of blocks per micro-batch.
   double traffic_of(int rank, const std::vector<double>& bytes) const {
     double sum = 0;
     for (const Stage& stage : planned_.layout(rank).stages())
@@ -312,7 +313,7 @@ class Builder {
   const StepOrder& order_;
   const CutModel& model_;
   PlanCosts costs_;         // not for ranks()
-  CountedActivations own_;  // used if none are given
+  CountedActivations own_;  // used if the caller gives none
   CountedActivations& counted_;
   std::vector<double> assumed_activations_;       // [pipeline rank] of another program; empty: Trifold's
   std::vector<std::vector<size_t>> kept_blocks_;  // [stage][block], see StageMemory

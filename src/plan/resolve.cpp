@@ -7,7 +7,7 @@ namespace trifold {
 
 namespace {
 
-// What Trifold alone can do. A search has limits of its own, and plans no other layouts where one does not fit.
+// Rejects options that only Trifold supports. A search may have --memory-limit: it leaves out layouts that do not fit.
 void check_described_memory(const PlanConfig& config, const Software& software) {
   if (!software.describes_memory()) return;
   const MeshConfig& mesh = config.run.mesh;

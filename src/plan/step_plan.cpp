@@ -91,9 +91,8 @@ bool computes_only(const Plan& plan) {
   });
 }
 
-// Stages are cut in the same way wherever they are placed, so their costs are known before the placement. Given numbers
-// of first and last layers refer to the first and last rank, which have both ends of the model only in a loop
-// placement.
+// The cut of the model does not depend on the ranks of its stages, so their costs are known before the placement.
+// Layers given for the first and last rank assume a loop placement, in which these ranks have the ends of the model.
 AutomaticSchedule automatic_schedule(const RunSpec& run, int ranks, int chunks, int micros) {
   std::vector<int> looped;
   for (int stage = 0; stage < ranks * chunks; ++stage) looped.push_back(stage % ranks);
@@ -149,7 +148,7 @@ StepOrder step_order(const RunSpec& run, int batches) {
   const int chunks = run.order.stages_per_rank;
   if (is_async(schedule)) {
     order.async = true;
-    order.lookups = TokenLookups::FirstStage;  // each rank's weights are of another version
+    order.lookups = TokenLookups::FirstStage;  // ranks have different versions of the weights
     order.batches = batches;
     order.compute = make_async(schedule, ranks, order.micros, batches);
   } else if (ranks == 1 && chunks == 1) {
@@ -185,7 +184,7 @@ Reduction reduction_of(const RunSpec& run, bool each) { return {each, run.micros
 
 namespace {
 
-// [stage] the blocks up to its n-th layer, for n the layers to off-load, or up to its last one but one: the backward of
+// [stage] The number of first blocks that contain the n layers to off-load, at most all blocks but one: the backward of
 // the last block comes first. Empty: none.
 std::vector<int> offloaded_blocks(const RunSpec& run, const CutModel& model) {
   const int64_t wanted = run.mesh.cpu_offloading_num_layers;
@@ -268,7 +267,7 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
                              static_cast<int>(shape.lookups.size()));
     plan = add_offload(std::move(plan), shape.blocks, shape.offloaded);
     check_plan(plan, shape);
-    // Where gradients are reduced after each micro-batch no backward is whole; such plans are for comparison.
+    // If gradients are reduced after each micro-batch no backward is whole; such plans are made only for comparison.
     if (order.take_turns && shape.each.empty()) check_pairs(plan, order);
     return plan;
   });

@@ -101,8 +101,7 @@ class Picture {
   double y(size_t rank) const { return top_ + static_cast<double>(rank) * (row_ + band_ + gap_); }
   double bottom() const { return y(ranks()) - gap_; }
 
-  // Rows become thinner the more there are. The width gives the typical box room for its number, within
-  // reason.
+  // Rows become thinner the more there are. The width leaves the typical box room for its number, within limits.
   void lay_out() {
     row_ = ranks() <= 16 ? 26 : ranks() <= 40 ? 18 : std::max(4.0, 720.0 / static_cast<double>(ranks()));
     band_ = !detailed_ ? 0 : ranks() <= 16 ? 5 : 3;
@@ -117,7 +116,7 @@ class Picture {
     use_scale(std::clamp(25 * makespan() / typical, 860.0, most()) / makespan());
   }
 
-  // Below the legend, which may take several lines.
+  // Places the rows below the legend, which may take several lines.
   void place_rows() {
     top_ = kTop + kLegendLine * (lay_out_legend([](const LegendItem&, double, int) {}) - 1);
   }

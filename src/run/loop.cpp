@@ -158,7 +158,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     reach(RunPart::Evaluate);
     return evaluations.make(signal);
   };
-  evaluations.keep_best();  // a kill may have come before the folder was marked
+  evaluations.keep_best();  // a kill may have prevented marking the folder
   if (evaluations.lacks_one() && evaluation_ends_run()) {
     saver.finish();
     return RunEnd::Done;

@@ -258,7 +258,7 @@ void Ranks::run_process(const MeshConfig& config, std::chrono::milliseconds time
     }
   } catch (Error& error) {
     if (error.kind() == ErrorKind::Agreed && world.rank() != 0)
-      throw Error(error.what(), ErrorKind::Aborted);  // the first of them reports it
+      throw Error(error.what(), ErrorKind::Aborted);  // the first rank reports it
     if (is_shared_by(error, world.size())) throw;
     if (error.kind() == ErrorKind::Failure) error.add_context(fmt::format("rank {}", world.rank()));
     world.abort(error.what());

@@ -85,10 +85,10 @@ uint64_t hash_of(const HeldCopy& copy, const OpTable& ops, Stream& stream) {
   return (uint64_t{high} << 32) | low;
 }
 
-// A sum over all ranks that is 0 if copies agree. The first copy of a piece adds its hash once for each of the others,
-// which subtract theirs; one use of a tied weight adds its hash, the other subtracts. Pieces are spread over buckets,
-// so that names are exchanged only for the buckets that are not 0. The halves of a number are summed separately modulo
-// 2^32, in 64 bits, so no sum overflows.
+// A sum over all ranks that is 0 if copies agree. The first copy of a piece adds its hash once for each other copy, and
+// every other copy subtracts its own; one use of a tied weight adds its hash, the other subtracts. Pieces are spread
+// over buckets, so that names are exchanged only for the buckets that are not 0. The halves of a hash are summed
+// separately modulo 2^32, in 64 bits, so no sum overflows.
 class Balance {
  public:
   static constexpr size_t kBuckets = 256;

@@ -143,8 +143,8 @@ RunPosition position_of(const RunStart& start) {
 
 namespace {
 
-// The checkpoints of a folder in the order in which they are tried. Each is preceded by a character that marks whether
-// its first step is known to have been not finite, and followed by a zero byte, which no path contains.
+// The checkpoints of a folder in the order in which they are tried, as text: a character that marks whether the first
+// step is known not to be finite, the path, and a zero byte, which no path contains.
 constexpr char kTry = '+';
 constexpr char kTryLast = '-';
 
@@ -177,7 +177,7 @@ LoadedStart load_start(const RunStart& start, Communicator& world,
     loaded.changes = load(*start.from);
     return loaded;
   }
-  // All ranks use the list of rank 0: folders that appear or vanish meanwhile must not lead them apart.
+  // All ranks use rank 0's list, so that folders that appear or vanish do not make them differ.
   const std::string list =
       gather_texts(world, "looking for checkpoints", [&] {
         return world.rank() == 0 ? checkpoints_to_try(*start.from, loaded.warnings) : std::string();

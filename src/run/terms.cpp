@@ -99,7 +99,7 @@ std::string to_text(std::span<const Term> terms) {
   return json_text(list);
 }
 
-// In the order of rank 0; terms that it does not have come last.
+// Terms in the order of rank 0; terms that rank 0 lacks are last.
 std::vector<std::string> differences(const std::vector<std::string>& texts) {
   std::vector<std::string> names;
   std::map<std::string, std::map<std::string, Holders>> by_term;

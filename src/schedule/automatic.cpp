@@ -117,7 +117,8 @@ class AutomaticSearch {
       for (Plan& plan : merged(each.made.plan)) consider(std::move(plan));
   }
 
-  // With whole backwards where they take less time.
+  // Variants of the plan with I and W merged into B: on the first stage, whose input gradient no rank waits for, and on
+  // all stages if B takes less time on some.
   std::vector<Plan> merged(const Plan& plan) const {
     // No rank waits for the input gradient of the first stage.
     std::vector<Plan> plans{merge_backwards(plan, 0)};
@@ -196,7 +197,7 @@ class AutomaticSearch {
                     cost);
   }
 
-  // Takes the plan if it fits the limit and is faster than the best so far, or as fast with less kept.
+  // Accepts the plan if it fits the limit and is faster than the best so far, or as fast and keeps less.
   void consider(Plan plan, std::optional<Schedule> named = std::nullopt) {
     const Simulation simulation = simulated(plan, task_.micros);
     int kept = 0;

@@ -104,9 +104,8 @@ class Greedy {
       sleep(rank, next);
   }
 
-  // The forward that can begin first; of several, that of the latest stage, which will release memory
-  // soonest. Every chunk leaves room for one input of each later chunk; otherwise those could never release
-  // theirs.
+  // The forward that can begin first; among equals the one of the latest stage, which will release memory soonest.
+  // Every chunk leaves room for one input of each later chunk; otherwise the later chunks could never release theirs.
   Choice next_forward(const Rank& self, bool& full) const {
     Choice best;
     int ahead = 0;

@@ -137,7 +137,7 @@ class Given {
     return all;
   }
 
-  // Gathers in the order in which a forward needs the units.
+  // Gathers the units of a stage in the order in which a forward needs them.
   void gather(int stage) {
     for (const std::vector<WeightUnit>& block : units_.at(static_cast<size_t>(stage)))
       for (const WeightUnit& unit : block)

@@ -47,7 +47,7 @@ class TwoChunks {
   RankPlan take() { return out_.take(); }
 
  private:
-  // A phase may count beyond the last micro-batch: those are left out.
+  // A phase may count beyond the last micro-batch; the excess is left out.
   void add(ActionKind kind, int chunk, int micro) {
     if (micro < micros_) out_.add(kind, chunk, micro);
   }

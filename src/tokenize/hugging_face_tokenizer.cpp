@@ -143,7 +143,7 @@ void HuggingFaceTokenizer::name_tokens() {
   for (const auto& [id, text] : added_.texts()) tokens_[static_cast<size_t>(id)] = text;
 }
 
-// Byte-level models are decoded by bytes whatever the file says; word pieces are joined as in BERT.
+// Byte-level models are decoded by bytes, regardless of the file; word pieces are joined as in BERT.
 void HuggingFaceTokenizer::read_decoder(const nlohmann::json& decoder) {
   if (!decoder.is_object()) return;
   const JsonView view(decoder, "decoder");

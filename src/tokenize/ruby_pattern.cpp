@@ -202,7 +202,7 @@ class Translator {
       if (sign == 'i') folds_ = on;
       if (sign == 'm') dot_is_any_ = on;
     }
-    const std::string open = "(?:";  // what "i" does is written out too
+    const std::string open = "(?:";  // the effect of "i" is spelled out too
     const bool rest_of_group = take(")");
     if (!rest_of_group && !take(":")) refuse("a group that does not end");
     std::string out = rest_of_group ? open + alternatives() + ")" : closed(open);

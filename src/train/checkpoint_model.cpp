@@ -84,7 +84,7 @@ void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t 
   run.mesh = mesh;
   run.mesh.data_parallel_size = static_cast<int>(data_parallel_size(mesh));
   run.batch.micro_batch_size = micro_batch_size;
-  // As many micro-batches as the default schedule needs.
+  // Enough micro-batches for the default schedule.
   run.batch.global_batch_size =
       int64_t{2} * mesh.pipeline_model_parallel_size * micro_batch_size * *run.mesh.data_parallel_size;
   try {

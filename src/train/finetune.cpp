@@ -69,7 +69,7 @@ std::unique_ptr<DataSource> source_of(const TaskData& data, const Tokenizer& tok
                                        shuffled, seed);
 }
 
-// Opens as many passes as the run is long.
+// Opens the passes of the whole run.
 void open_training(PretrainJob& job, const TaskData& data, const Tokenizer& tokenizer) {
   PretrainConfig& config = job.config;
   const auto once = static_cast<int64_t>(data.samples().size());

@@ -40,7 +40,7 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
 
 namespace {
 
-// Whether the plan, or what it is optimised for, is in a file of the user's.
+// Whether a file of the user defines the plan, or the costs for which it is optimised.
 bool reads_plan_files(const PipelineConfig& pipeline) {
   return schedule_from_file(pipeline) || pipeline.schedule_costs;
 }
@@ -84,8 +84,8 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
   config = resolve_length(config, job.train->samples(), position_of(job.start));
 }
 
-// One pass over the validation split, so that no sample counts twice; a weighted blend has no such pass and gives the
-// samples that --eval-iters asks for.
+// One pass over the validation split, so that no sample counts twice; a weighted blend has no passes, and has the
+// samples that --eval-iters requests instead.
 std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const TrainingText& corpus) {
   if (!corpus.has(Split::Valid))
     bad_input(

@@ -14,8 +14,8 @@ namespace trifold {
 
 namespace {
 
-// Context-parallel ranks gather keys in as many pieces (nn/context/gathered_keys.h), so they must
-// agree on the threads that compute attention; a device computes all heads at once.
+// Makes context-parallel ranks agree on the threads that compute attention, because they must gather keys in equally
+// many pieces (nn/context/gathered_keys.h). A device computes all heads at once.
 MeshConfig with_agreed_threads(MeshConfig mesh, Communicator& world, int threads) {
   if (mesh.context_parallel_size > 1) mesh.threads_per_rank = most_on_ranks(world, threads);
   return mesh;
@@ -81,7 +81,7 @@ void Replica::connect_pipeline() {
   connect_ties();
 }
 
-// The key puts the first stage first, wherever a plan has placed it.
+// The split's key orders the first stage's rank first, wherever the plan has placed it.
 void Replica::connect_ties() {
   Communicator& axis = *place_.forward;
   const int first = place_.rank_of_stage.front();

@@ -153,7 +153,7 @@ std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   return all;
 }
 
-// Signals are not watched here, so it waits only briefly for data of a corpus that is tokenized meanwhile.
+// Signals are not watched here, so it waits only briefly for the data of a corpus that is still being tokenized.
 double Trainer::document_imbalance() {
   constexpr std::chrono::milliseconds kPatience{1000};
   const Mesh& mesh = replica_.mesh();

@@ -37,7 +37,7 @@ bool gives(Words words, std::string_view option) {
   return false;
 }
 
-// `plan` of a recommender is a command of its own, selected by an option.
+// `plan` of a recommender is a separate command, selected by an option.
 std::string command_meant(const std::string& name, Words words) {
   for (const CommandInfo& info : commands()) {
     if (info.instead_of != name) continue;

@@ -44,7 +44,7 @@ std::string pattern(std::string_view command, const Option& option) {
   return text;
 }
 
-// The case of an option that takes a value: what to complete.
+// The case of an option that takes a value: the values to offer.
 std::string value_case(std::string_view command, const Option& option) {
   if (is_flag(option)) return "";
   std::string action = "return";  // a number or free text: nothing to offer

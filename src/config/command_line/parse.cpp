@@ -208,7 +208,7 @@ class Reader {
     }
   }
 
-  // Notes a flag that asks for what is always done, in a command that trains or plans.
+  // Adds a note about a flag that requests what is always done, in a command that trains or plans.
   bool is_always_done(const std::string& name, const std::string& place) {
     if (table_.find("micro-batch-size") == nullptr) return false;
     const std::optional<std::string> sentence = always_done(name);
@@ -297,7 +297,7 @@ OptionTable bind_common(CommonValues& values) {
   return table;
 }
 
-// Takes --config, --print-config and --help out of what Boost found.
+// Moves --config, --print-config and --help out of the words that Boost found.
 void read_common(const GivenWords& words, CommonValues& values, Parsed& parsed) {
   const OptionTable table = bind_common(values);
   std::set<std::string> seen;

@@ -10,7 +10,7 @@
 namespace trifold {
 namespace {
 
-// Without advice: leave the option out.
+// Options without an alternative.
 constexpr std::string_view kUnavailable[] = {
     // parallelism
     "microbatch-group-size-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes",
@@ -50,7 +50,7 @@ constexpr std::string_view kUnavailable[] = {
     "data-parallel-random-init", "no-check-for-nan-in-loss-and-grad", "check-for-spiky-loss", "rerun-mode",
     "fake-process-group", "workers", "partitions"};
 
-// With advice.
+// Options with an alternative.
 constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"train-samples", "give --train-iters instead"},
     {"lr-decay-samples", "give --lr-decay-iters instead"},
@@ -78,7 +78,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdvice[] = {
     {"moe-per-layer-logging", "--log-json FILE has the load of every layer: give it instead"},
     {"verify-integrity", "run 'trifold inspect DIR --verify' instead"}};
 
-// Flags, and what is always so.
+// Flags, and what Trifold always does instead.
 constexpr std::pair<std::string_view, std::string_view> kAlwaysDone[] = {
     {"overlap-grad-reduce", "gradient reduction always overlaps with backward"},
     {"accumulate-allreduce-grads-in-fp32", "gradients are always accumulated in f32"},

@@ -48,7 +48,7 @@ std::vector<std::string> json_words(const nlohmann::json& value) {
   return words;
 }
 
-// A number must come as a number: "12" in quotes was not written by Trifold.
+// A number must be a JSON number: Trifold does not write "12" in quotes.
 void check_type(const Option& option, const nlohmann::json& value) {
   const bool text = std::holds_alternative<std::string*>(option.field) || !option.allowed.empty() ||
                     std::holds_alternative<ValueField>(option.field) ||

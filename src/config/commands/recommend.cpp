@@ -64,8 +64,8 @@ constexpr auto kIsAboutModel = [](const Option& option, const Rule& rule) {
          is_about(rule, [](std::string_view name) { return is_inherited(name); });
 };
 
-// The problems with `run`, a part of `config`, the whole configuration of a command. Callers check what depends on the
-// model when it is known what the run begins with.
+// The problems with `run`, a part of `config`, a command's whole configuration. Callers make the checks that depend on
+// the model once the run's checkpoint is known.
 template <class Config>
 Findings findings_of_run(const Config& config, const RecommendConfig& run) {
   const bool starts_fresh = !run.checkpoint.load && !run.checkpoint.auto_resume;

@@ -24,8 +24,8 @@ std::vector<int64_t> tensor_candidates(const SearchJob& job, const Layout& befor
   return sizes;
 }
 
-// Context ranks are for long samples: what one has of a sample still fills its device. Samples of models that are not
-// causal are short.
+// Context ranks are tried for long samples, of which each rank's part still fills its device. Samples of models that
+// are not causal are short.
 std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& before) {
   constexpr int64_t kLeastPositions = 4096;
   const ModelConfig& model = job.run.model;
@@ -37,8 +37,8 @@ std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& befo
   return sizes;
 }
 
-// Heads are exchanged where each context rank can take as many. On a GPU the two other ways leave attention to slow
-// kernels.
+// Heads are exchanged if the context ranks can divide them evenly. On a GPU the two other kinds of exchange leave
+// attention to slow kernels.
 std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& before) {
   const int64_t context = before[SearchAxis::Context];
   if (context == 1) return {kNoExchange};
@@ -76,7 +76,7 @@ std::vector<int64_t> expert_candidates(const SearchJob& job, const Layout& befor
   return sizes;
 }
 
-// Whole experts, or cut over as many ranks as the other layers.
+// Experts are whole, or cut over the same number of ranks as the other layers.
 std::vector<int64_t> expert_tensor_candidates(const SearchJob& job, const Layout& before) {
   const int64_t tensor = before[SearchAxis::Tensor];
   if (!job.run.model.num_experts || tensor == 1) return {1};
@@ -86,8 +86,8 @@ std::vector<int64_t> expert_tensor_candidates(const SearchJob& job, const Layout
   return even ? std::vector<int64_t>{1, tensor} : std::vector<int64_t>{1};
 }
 
-// An output layer that costs about as much as a stage, or more, in as many parts for each pipeline rank as divide it,
-// up to three: small parts balance best.
+// An output layer that costs about as much as a stage, or more, is cut into up to three parts for each pipeline rank:
+// the most that divide it, because small parts balance best.
 std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& before) {
   const ModelConfig& model = job.run.model;
   const MeshConfig& mesh = job.run.mesh;
@@ -97,17 +97,17 @@ std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& b
     return {1};
   const int64_t unit = model.make_vocab_size_divisible_by * before[SearchAxis::Tensor];
   const int64_t rows = (*model.vocab_size + unit - 1) / unit * model.make_vocab_size_divisible_by;
-  // As many layers of four squares of attention and eight of the MLP cost as much.
+  // The cost in layers, each with four squares of the width in attention and eight in the MLP.
   const double head = static_cast<double>(*model.vocab_size) / (12 * static_cast<double>(model.hidden_size));
-  const auto places = static_cast<double>(ranks * before[SearchAxis::Stages]);
+  const auto stages = static_cast<double>(ranks * before[SearchAxis::Stages]);
   std::vector<int64_t> parts{1};
-  if (2 * head * places < static_cast<double>(model.num_layers) + head) return parts;
+  if (2 * head * stages < static_cast<double>(model.num_layers) + head) return parts;
   for (int64_t each = 3; each >= 1 && parts.size() == 1; --each)
     if (rows % (each * ranks) == 0) parts.push_back(each * ranks);
   return parts;
 }
 
-// With one pipeline rank all schedules compute the same; several stages per rank need as many layers.
+// With one pipeline rank all schedules compute the same; several stages per rank need enough layers.
 std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& before) {
   const int64_t ranks = before[SearchAxis::Pipeline];
   if (ranks == 1) return {static_cast<int64_t>(Schedule::OneFOneB)};
@@ -149,7 +149,7 @@ std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& befor
   return stages;
 }
 
-// Powers of two. Interleaved schedules take micro-batches in groups of as many as there are pipeline ranks.
+// Powers of two. The number of micro-batches of interleaved schedules is a multiple of the pipeline ranks.
 std::vector<int64_t> micro_batch_candidates(const SearchJob& job, const Layout& before) {
   constexpr int64_t kLargest = 16;
   const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
@@ -177,7 +177,7 @@ std::vector<int64_t> sequence_parallel_candidates(const SearchJob& job, const La
   return {0, 1};
 }
 
-// Sharded weights would be gathered for every micro-batch of every stage of a pipeline. Halves of pairs take turns in whole
+// Sharded weights would be gathered for every micro-batch of every stage of a pipeline. Alternating halves need whole
 // backwards, which a reduction after each micro-batch would cut.
 std::vector<int64_t> zero_candidates(const SearchJob& job, const Layout& before) {
   if (job.data(before) * before[SearchAxis::Context] == 1) return {0};

@@ -40,7 +40,7 @@ std::vector<std::string_view> parts_of(std::string_view name) {
   return parts;
 }
 
-// Parts that say little about what an option is.
+// Parts of names that many options share.
 bool is_common(std::string_view part) {
   constexpr std::string_view kCommon[] = {"num", "size", "use", "no", "per", "of",    "max",
                                           "min", "in",   "by",  "is", "the", "value", "file"};

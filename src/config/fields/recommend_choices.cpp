@@ -80,7 +80,7 @@ std::string TablePlacements::text() const {
 
 namespace {
 
-// Takes the first name off `rest`, with the comma after it. nullopt if a quote is not closed.
+// Removes the first name, with the comma after it, from `rest`. nullopt if a quote is not closed.
 std::optional<std::string> take_name(std::string_view& rest) {
   std::string name;
   if (!rest.starts_with('"')) {

@@ -96,7 +96,7 @@ class LayoutReader {
   std::string problem_;
 };
 
-// Whether the text has one E, at its front, and as many L as the head has parts, after all t.
+// Whether the text has one E, at its front, and one L for each part of the head, after all t.
 bool is_in_order(const std::string& text, int head_parts) {
   const size_t last_layer = text.rfind('t');
   return !text.empty() && text.front() == 'E' && text.back() == 'L' &&

@@ -114,8 +114,8 @@ void check_blend(const std::vector<std::string>& words, Problems& problems) {
     problems.about("data-path").wrong("--data-path: all weights are 0").right("give numbers above 0");
 }
 
-// The shares of a split like "969,30,1", missing ones 0; empty when the text is not a split. The separators are those
-// that users of Megatron-LM write.
+// The shares of a split like "969,30,1", missing ones 0; empty if the text is not a split. The separators are those
+// that Megatron-LM accepts.
 std::vector<double> split_shares(const std::string& split) {
   constexpr std::string_view kSeparators = ", \t/:";
   std::vector<double> shares;

@@ -143,7 +143,7 @@ void check_wsd(const LrConfig& lr, int64_t decay, Problems& problems) {
         .right("give at most {}", decay);
 }
 
-// Checks of parabolic decay, which has a start of its own.
+// Checks of parabolic decay, which has a separate start.
 void check_parabola(const LrConfig& lr, Problems& problems) {
   if ((lr.lr_decay_start > 0) != (lr.lr_decay_iters.value_or(0) > 0))
     problems.about("lr-decay-start", "lr-decay-iters")

@@ -22,7 +22,7 @@ bool is_named(const Work& work, std::string_view begin) {
   return std::string_view(work.name).starts_with(begin);
 }
 
-// ---- Prices of a device, for a program ----
+// ---- Prices of a program's operations on a device ----
 
 class DevicePrices final : public WorkPrices {
  public:
@@ -64,7 +64,7 @@ class DevicePrices final : public WorkPrices {
 
   double movement(const Work& work) const { return pass(work.bytes); }
 
-  // The products of linear layers take factors of 8 bits. Rows of experts are padded to tiles.
+  // In 8 bits only the products of linear layers are computed. Rows of experts are padded to tiles.
   double product(const Work& work) const {
     constexpr double kTileRows = 64;
     const auto padded = [&](double rows) { return std::ceil(rows / kTileRows) * kTileRows; };
@@ -86,7 +86,7 @@ class DevicePrices final : public WorkPrices {
     if (software_.attention == AttentionKernel::Unfused) return unfused(work);
     const double share =
         software_.attention == AttentionKernel::Flash ? hardware_.flash_share : hardware_.attention_share;
-    // The rate is that of attention over the whole sample, also where its keys come in steps.
+    // The rate of attention over the whole sample applies even if its keys arrive in steps.
     const double steps = sequence_ / work.columns;
     const double forward =
         imbalance(work) *
@@ -118,7 +118,7 @@ class DevicePrices final : public WorkPrices {
   double collective(const Work& work) const {
     const Ring ring = ring_over(hardware_, sizes_, AxisSet::of_bits(work.group));
     const double others = (ring.ranks - 1) / ring.ranks;
-    // One step of a ring is as much of a gather.
+    // One step of a ring is the same share of a gather.
     if (work.hops == 1)
       return gather_seconds(hardware_, software_, ring, work.sent * ring.ranks) / (ring.ranks - 1);
     const double passes = std::max(1.0, std::round(work.hops / (ring.ranks - 1)));
@@ -135,7 +135,7 @@ class DevicePrices final : public WorkPrices {
 
 // ---- Walks ----
 
-// With the context ranks of another program, which pass keys around.
+// The run with the context ranks of another program, which pass keys around a ring.
 RunSpec assumed_context(RunSpec run, const Software& software) {
   if (software.context == 1) return run;
   run.mesh.context_parallel_size = static_cast<int>(software.context);
@@ -143,7 +143,7 @@ RunSpec assumed_context(RunSpec run, const Software& software) {
   return run;
 }
 
-// A device computes in kernels of its own what a processor composes.
+// Devices have fused kernels for operations that a processor composes.
 bool is_device(const Hardware& hardware) { return hardware.processors > 1; }
 
 // A model of one layer on one rank of the run's mesh.
@@ -185,8 +185,7 @@ RunSpec with_one_layer(RunSpec run, bool experts, bool on_device) {
 // loss computes both (tensor_parallel/vocab.h).
 void move_loss_gradients(WalkedBlock& head) {
   std::vector<Work> forward;
-  std::vector<std::vector<Work>*>
-      next;  // where the products after a loss belong: of the input, then of the weight
+  std::vector<std::vector<Work>*> next;  // lists for the products after a loss: of the input, of the weight
   for (const Work& work : head.forward) {
     if (is_named(work, "cross_entropy")) next = {&head.weight, &head.input};
     if (work.kind != Work::Kind::Product || next.empty()) {
@@ -206,7 +205,7 @@ struct Parts {
   ListSeconds forward, input, weight;
 };
 
-// With a backward in one call, what it takes besides the products of weight gradients is `input`.
+// If backward is one call, `input` is its time without the products of weight gradients.
 Parts parts_of(const WalkedBlock& block, const WorkPrices& prices, bool split) {
   Parts parts{seconds_of(block.forward, prices), {}, seconds_of(block.weight, prices)};
   parts.input = seconds_of(split ? block.input : block.backward, prices);
@@ -261,7 +260,7 @@ class Pricing {
     if (std::find(experts.begin(), experts.end(), false) != experts.end()) plain_.emplace(walked(false));
   }
 
-  // Other programs that split a backward leave the products of weights alone to its second half.
+  // If other programs split a backward, its second half has only the products of weights.
   BlockCosts costs(bool split_here) const {
     const bool split = split_here && !software_.describes_memory();
     BlockCosts costs = costs_of(blocks_, split);
@@ -270,7 +269,8 @@ class Pricing {
   }
 
  private:
-  // All blocks of a model whose layers are alike, and the same without recomputation if another program needs it.
+  // All blocks of a model whose layers are alike, and the same blocks without recomputation if another program needs
+  // them.
   struct Blocks {
     OneLayer all;
     std::optional<OneLayer> without_recomputation;
@@ -320,9 +320,9 @@ class Pricing {
     return costs;
   }
 
-  // What recomputation adds, which may be of some of the layers, and not the same in another program.
+  // Adds the cost of recomputation, which may apply to some of the layers and differ in another program.
   BlockCost layer_of(const Blocks& blocks, const WalkedBlock& block, BlockCost cost, bool split) const {
-    // A forward repeated by the other half of a pair would run out of turns.
+    // A forward that backward repeats has no other half to hide its exchanges.
     if (granularity() == RecomputeGranularity::Full)
       cost.rows.input -= seconds_of(block.forward, prices_).rows;
     hide_behind_weights(cost);
@@ -346,14 +346,14 @@ class Pricing {
     return mixed;
   }
 
-  // Of the sums in backward, the share that a program overlaps with the gradients of weights.
+  // Removes the share of the sums in backward that a program overlaps with the gradients of weights.
   void hide_behind_weights(BlockCost& cost) const {
     const double sums = cost.tensor.input;
     const double behind = std::min(software_.backward_overlap * sums, cost.compute.weight);
     cost.tensor.input -= (1 - hardware_.contention) * behind;
   }
 
-  // Rows that come in rounds are not left to the other half of a pair.
+  // Whether rows are exchanged in several rounds, which the other half of a pair cannot hide.
   static bool several_rounds(const WalkedBlock& block) {
     const auto exchanges = [](std::span<const Work> list) {
       return std::count_if(list.begin(), list.end(), [](const Work& work) {

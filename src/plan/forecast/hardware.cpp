@@ -148,7 +148,7 @@ void assign(Hardware& hardware, std::string_view key, double value) {
   hardware.*(field->value) = value;
 }
 
-// BadInput for one of two values that are needed together; `source` gave them.
+// BadInput if only one of two values is given that are needed together; `source` gave them.
 void check_cores(const Hardware& hardware, const std::string& source) {
   if ((hardware.node_cores > 0) != (hardware.rank_cores > 0))
     bad_input(
@@ -227,7 +227,7 @@ Hardware find_hardware(const std::string& text, std::string_view option) {
 }
 
 Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh) {
-  check_cores(hardware, "--hardware-set");  // which may have changed one of them
+  check_cores(hardware, "--hardware-set");  // it may have changed only one of them
   if (hardware.node_cores <= 0 || hardware.rank_cores <= 0) return hardware;
   const RankCores here =
       rank_cores({hardware.node_cores, hardware.rank_cores, hardware.devices_per_node}, mesh);

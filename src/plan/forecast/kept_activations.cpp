@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// Bytes a row.
+// Bytes per row.
 class Rows {
  public:
   Rows(const Software& software, const Workload& work)
@@ -20,18 +20,19 @@ class Rows {
         keys_(work.key_heads * work.head_width),
         gates_(work.gated ? 2 : 1) {}
 
-  // Whether norms keep a copy of their input instead of it. LayerNorm is one operation everywhere.
+  // Whether norms keep a copy of their input instead of the input itself. LayerNorm is one operation in every program.
   bool copies_norms() const { return eager() && work_.rms_norm && !software_.fused_norms; }
   double stream() const { return of(work_.hidden) * along_rows(); }
   double layer() const { return norms(2) + attention() + inner() + masks(2); }
 
-  // Of a layer that is recomputed.
+  // Bytes of a recomputed layer.
   double recomputed_layer() const {
     if (!software_.recompute_products) return stream();
     return stream() + attention_output() + kept_products();
   }
 
-  // The first of so many products, in the order in which they are computed, that the wanted fraction is recomputed.
+  // Bytes of the outputs that are kept so that the requested fraction of the products is recomputed: in the order of
+  // computation, the first of every 1 / kept products.
   double kept_products() const {
     std::vector<double> outputs{across(queries_), across(keys_), across(keys_), along_rows() * work_.hidden};
     outputs.insert(outputs.end(), static_cast<size_t>(gates_), across(work_.inner));
@@ -44,7 +45,7 @@ class Rows {
     return of(elements);
   }
 
-  // What weight gradients read of a layer.
+  // Bytes of a layer that weight gradients read.
   double product_inputs() const {
     return norm_outputs(2) + input_of(across(queries_)) + (compiled() ? 0 : input_of(across(work_.inner)));
   }
@@ -78,7 +79,7 @@ class Rows {
   double across(double width) const { return width / work_.tensor; }
   double along_rows() const { return work_.sequence_parallel ? 1 / work_.tensor : 1; }
 
-  // With the inputs of the products that follow them.
+  // Bytes of norms and of the inputs of the products that follow them.
   double norms(double count) const {
     const double copy = std::max(work_.element_bytes, 4.0) * work_.hidden * along_rows();
     return count * (copies_norms() ? copy + stream() : stream()) + norm_outputs(count);
@@ -90,7 +91,7 @@ class Rows {
     return count * input_of(work_.hidden) * (gathered ? 1 : along_rows());
   }
 
-  // With the sums that fused kernels keep of each row of scores.
+  // Bytes of attention's output, with the sums that fused kernels keep for each row of scores.
   double attention_output() const {
     constexpr double kSumBytes = 4;
     return of(across(queries_)) + (unfused() ? 0 : kSumBytes * across(work_.heads));

@@ -8,7 +8,7 @@ namespace trifold {
 
 namespace {
 
-// `ranks` ranks that are `stride` apart.
+// The ring of `ranks` ranks that are `stride` apart.
 Ring ring_of(const Hardware& hardware, double ranks, double stride) {
   const double places = std::max(1.0, std::floor(hardware.devices_per_node / stride));
   return {ranks, std::min(ranks, places)};
@@ -59,7 +59,7 @@ Ring group_of(const Ring& ring, double groups) {
   return {ranks, std::min(ring.in_node, ranks)};
 }
 
-// One rank of each group.
+// The ring of one rank of each group.
 Ring across_groups(const Ring& ring, double groups) {
   return {groups, std::clamp(std::floor(ring.in_node * groups / ring.ranks), 1.0, groups)};
 }

@@ -22,7 +22,7 @@ struct Number {
 struct Flag {
   bool Software::*value;
 };
-// One of several names, given as the index of its value.
+// A key whose value is one of several names, stored as its index.
 struct Choice {
   std::vector<std::string_view> names;
   void (*set)(Software&, size_t);

@@ -107,7 +107,7 @@ class Closed {
     return cost;
   }
 
-  // The stages of V-shaped schedules return over the ranks.
+  // In V-shaped schedules the second chunks run along the ranks in reverse.
   int stage_of(int rank, int chunk) const {
     const bool back = needs_two_chunks(work_.schedule) && chunk == 1;
     return back ? 2 * work_.pipeline - 1 - rank : chunk * work_.pipeline + rank;
@@ -120,7 +120,8 @@ class Closed {
     return of_first_chunk(rank) * hidden_in_pair(first, second) +
            of_second_chunk(rank) * hidden_in_pair(second, first);
   }
-  // Pairs with a forward of the first chunk, and of the second. On the last rank the first backward needs its forward.
+  // The numbers of pairs with a forward of the first and of the second chunk. On the last rank the first backward needs
+  // its forward.
   double of_first_chunk(int rank) const {
     const double pairs = both_chunks(rank);
     return rank + 1 == work_.pipeline ? std::max(0.0, pairs - 1) : pairs;
@@ -154,8 +155,8 @@ class Closed {
                            scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
   }
 
-  // Both halves of a pair wait until both can begin: of each chunk a pair and a backward less three weight gradients
-  // (DeepSeek-AI, arXiv 2412.19437, table 2).
+  // Both halves of a pair wait until both can begin: the bubble is, for each chunk, a pair and a backward less three
+  // weight gradients (DeepSeek-AI, arXiv 2412.19437, table 2).
   double bubble_of_turns(const RankCost& rank) const {
     const double weight = rank.compute.weight + rank.tensor.weight + rank.context.weight;
     const double forward = rank.compute.forward + rank.tensor.forward + rank.context.forward;
@@ -164,7 +165,7 @@ class Closed {
            work_.chunks;
   }
 
-  // Forward and backward that other ranks wait for, relative to all of a micro-batch.
+  // The share of a micro-batch's time, forward and backward, for which other ranks wait.
   double bubble_share(const RankCost& rank) const {
     const double weight = rank.compute.weight + rank.tensor.weight;
     const double share = weight / rank.all();
@@ -190,7 +191,7 @@ class Closed {
     if (work_.pipeline < 2) return 0;
     const double one = stage_message_seconds(hardware_, software_, work_);
     double waits = software_.overlap_messages ? 0 : 2 * work_.micros * work_.chunks * one;
-    // The ranks take turns in step: a pair waits for what the neighbours' last ones have sent.
+    // Ranks alternate in step: a pair waits for the messages of the neighbours' previous pairs.
     if (work_.takes_turns)
       waits = std::max(waits, (of_first_chunk(0) + of_second_chunk(0)) * one);
     else if (software_.overlap_messages)
@@ -287,7 +288,8 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
     constexpr double kNeverHidden = 0.15;
     return software.overlap_gradients ? std::max(sums - hiding, kNeverHidden * sums) : sums;
   };
-  // After each micro-batch: the weights are gathered once, after the update, without overlap.
+  // If gradients are reduced after each micro-batch, the weights are still gathered once, after the update, without
+  // overlap.
   return work.reduces_each ? work.micros * left(scatter) + gather : left(scatter + gather);
 }
 
@@ -296,7 +298,7 @@ double update_seconds(const Hardware& hardware, const Workload& work, const Held
   const auto slice_of = [&](double count, double ranks) {
     return work.zero_stage > 0 ? count * work.groups_among(ranks) / ranks : count;
   };
-  // One data-parallel rank shards nothing, experts neither.
+  // With one data-parallel rank nothing is sharded, not even experts.
   const double slice = work.data_ranks() > 1 ? slice_of(weights.dense, work.data_ranks()) +
                                                    slice_of(weights.experts, work.expert_data_ranks())
                                              : weights.all();

@@ -23,7 +23,7 @@ class Streams {
   }
 
   void run(size_t index, double seconds) { end(index, now_of(list_[index].stream) += seconds); }
-  // On all streams at once.
+  // Adds the seconds to all streams.
   void stop_all(size_t index, double seconds) {
     const double all = latest() + seconds;
     std::fill(now_.begin(), now_.end(), all);

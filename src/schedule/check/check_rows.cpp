@@ -35,7 +35,7 @@ struct StageState {
   std::vector<bool> reduced = {};  // [block] since the last Step
   std::vector<int> parts = {};     // [block] reductions of one micro-batch since the last Step
   bool reduces = false;            // whether it has reductions in the plan
-  bool tied = false;               // its REDUCE_TIED has come since the last Step
+  bool tied = false;               // its REDUCE_TIED followed the last Step
   bool unsharded = false;
 };
 
@@ -265,7 +265,7 @@ class Rows {
     }
   }
 
-  // Whether it is the last of its rank's stages that share a weight with the first one, on another rank.
+  // Whether the stage is the last of its rank's stages that share the first stage's weight from another rank.
   bool meets_at(int stage) const {
     bool found = false;
     for (const TiedStage& tied : tied_elsewhere_) {
@@ -293,8 +293,8 @@ class Rows {
     std::fill(begin, end, true);
   }
 
-  // A reduction covers what this and other micro-batches have added by then. Since each reduction follows its
-  // own micro-batch's gradient, the last of all follows the last gradient.
+  // A reduction covers the gradients that this and other micro-batches have added before it. Each reduction follows its
+  // own micro-batch's gradient, so the last reduction follows the last gradient.
   void reduce_one_micro(const Action& action, int block) {
     require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
     for (const TiedStage& tied : tied_here_)

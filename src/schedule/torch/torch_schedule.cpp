@@ -132,7 +132,7 @@ std::vector<int> stages_of(const RankPlan& row) {
 // The row with the reduction of each stage and, unless it already says when weights are gathered, with
 // gathers.
 RankPlan with_reductions(const RankPlan& row, bool gathers) {
-  std::map<int, int> gradients_left;  // [stage] weight gradients still to come
+  std::map<int, int> gradients_left;  // [stage] weight gradients that remain
   for (const Action& action : row)
     if (adds_to_gradients(action.kind, false, false)) ++gradients_left[action.stage];
   RankPlan out;
