@@ -30,7 +30,7 @@ Tensor BatchNorm::exact(Run& run, Arena& arena, const Tensor& x) const {
   return y;
 }
 
-// Sums over the ranks, and divides by the real samples.
+// Sums over the ranks, and divides by the number of real samples.
 void BatchNorm::sum(Run& run, const Tensor& sums) const {
   if (whole_of(run).ranks != nullptr) whole_of(run).ranks->all_reduce(sums, Reduce::Sum, run.stream);
   run.ops.scale(run.stream, sums, run.loss_factor());
@@ -104,8 +104,8 @@ Tensor BatchNorm::forward(Run& run, const Tensor& x, Saved& saved) const {
   return y;
 }
 
-// With N real samples, of which dy is not zero:  dx = weight rstd (dy - sum(dy) / N - normal sum(dy normal) / N), and
-// for padding, which no statistic has seen, zero.
+// dx = weight rstd (dy - sum(dy) / N - normal sum(dy normal) / N), with N real samples; zero for padding, which is in
+// no statistic.
 Tensor BatchNorm::backward_input(Run& run, const Tensor& dy, Saved& saved) const {
   const Tensor& real = whole_of(run).real;
   const Tensor& normal = saved[normal_];

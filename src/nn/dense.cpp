@@ -6,8 +6,8 @@ namespace trifold {
 
 namespace {
 
-// As in the reference: normal, with the variance that preserves magnitudes in both passes (Glorot & Bengio,
-// 2010).
+// Normal, as in the reference implementation, with the variance that preserves magnitudes in both passes (Glorot &
+// Bengio, 2010).
 Init weight_init(int64_t in, int64_t out) {
   return {Init::Kind::Normal, std::sqrt(2.0 / static_cast<double>(in + out))};
 }
@@ -52,7 +52,7 @@ Tensor DenseLayer::normalised(Run& run, const Tensor& x, Saved& saved) const {
   return y;
 }
 
-// Dropped outputs are 0 in the saved y, as are those below 0 before ReLU: only the factor of the rest is missing there.
+// The saved y is 0 where outputs were dropped or clipped by the ReLU; only the scale of the other outputs is missing.
 Tensor DenseLayer::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (drops(run)) drop_activation(run, dy, dy, form_.dropout, key_, 0);
   if (norm_) {
@@ -102,7 +102,7 @@ Tensor Mlp::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dy;
 }
 
-// From the first layer on: what backward_input left last is still in caches.
+// In order, because the gradients that backward_input wrote last are still in caches.
 void Mlp::backward_weight(Run& run, Saved& saved) const {
   for (const DenseLayer& layer : layers_) layer.backward_weight(run, saved);
 }
@@ -137,8 +137,8 @@ Tensor CrossNetwork::forward(Run& run, Tensor x, Saved& saved) const {
   return x;
 }
 
-// dy remains the gradient of the layer's output throughout: each layer adds what flows back through its
-// product. The gradient that reaches x_0 directly is accumulated separately.
+// dy is the gradient of the current layer's output throughout: each layer adds the gradient through its product. The
+// direct gradient of x_0 is accumulated separately.
 Tensor CrossNetwork::backward_input(Run& run, Tensor dy, Saved& saved) const {
   if (parts_.empty()) return dy;
   const Tensor start = saved[parts_[0].x];

@@ -267,7 +267,7 @@ Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved
   if (single && exchange_)
     saved[dy_] = run.flow->take(run.dtype, {saved[here_.token].elements(), dy.last_dim()});
 
-  // In a pair the input is dispatched received_x, for the gradients of weights, while gradients are combined.
+  // In a pair the input is dispatched again, for the gradients of weights, while gradients are combined.
   const Arena::Mark outer_mark = run.scratch.mark();
   Tensor received_x;
   if (with_weights && single && exchange_ && run.other_half != nullptr)

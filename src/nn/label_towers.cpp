@@ -28,8 +28,8 @@ ColumnCopy columns(int64_t to, int64_t from, int64_t width) {
   return copy;
 }
 
-// p = softmax of the rows of z [B, E]. The gradient of a cross entropy is softmax minus one at the label: with labels
-// of which no column is one (id 0 where ids begin at 1) it is the softmax alone.
+// p = softmax of the rows of z [B, E], computed as the gradient of a cross entropy: softmax minus one at the label.
+// Labels are outside the columns (id 0 where ids begin at 1), so the gradient is the softmax alone.
 void softmax(Run& run, const Tensor& p, const Tensor& z) {
   const int64_t rows = z.row_count();
   const Arena::Mark mark = run.scratch.mark();
@@ -84,7 +84,7 @@ LabelTowers::LabelTowers(BlockBuilder& builder, const LabelTowersShape& shape)
   }
 }
 
-// [E C, E]: 1 where the row is a number of the column's expert, else 0.
+// [E C, E]: 1 if the row is a column of the outputs of the column's expert, else 0.
 Tensor LabelTowers::expert_columns(Run& run, DType dtype) const {
   const int64_t width = shape_.width();
   const Tensor all = run.scratch.take(dtype, {side_by_side(), shape_.experts});
@@ -97,7 +97,7 @@ Tensor LabelTowers::expert_columns(Run& run, DType dtype) const {
   return all;
 }
 
-// [B, E C]: the gate of every number of the experts' outputs.
+// [B, E C]: the gate of every column of the experts' outputs.
 Tensor LabelTowers::spread(Run& run, const Tensor& gates) const {
   const Tensor all = run.scratch.take(gates.dtype, {gates.row_count(), side_by_side()});
   run.ops.gemm(run.stream, all, gates, false, expert_columns(run, gates.dtype), true, 1, 0);
@@ -178,7 +178,7 @@ void LabelTowers::mixed_backward(Run& run, const Gate& gate, const Tensor& dexpe
 Tensor LabelTowers::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const DType wide = dy.dtype;
   const int64_t rows = dy.row_count();
-  // The sum of the towers' input gradients: of x if they mix experts, else of the shared layers' output.
+  // The sum of the towers' input gradients: with experts the gradient of x, else of the shared layers' output.
   const Tensor sum = run.flow->take(run.dtype, {rows, mixes() ? shape_.in : shape_.width()});
   const Tensor dexperts = mixes() ? run.flow->take(wide, saved[experts_].shape) : Tensor{};
   run.ops.fill(run.stream, sum, 0);

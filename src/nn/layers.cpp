@@ -206,7 +206,7 @@ Attention AttentionCore::shape(const Run& run) const {
 
 namespace {
 
-// A row for each head of each row.
+// Reshapes x to a row for each head of each row.
 Tensor by_head(Tensor rows, int64_t width) { return rows.reshape({rows.elements() / width, width}); }
 
 }  // namespace
@@ -238,7 +238,7 @@ void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved)
   run.ops.attention(run.stream, out, saved[lse_], qkv, attention);
 }
 
-// Backward needs, and saved holds, all positions of this rank's heads.
+// Saves all positions of this rank's heads for backward.
 void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const {
   const Attention attention = shape(run);
   saved[qkv_] = exchanged_->projections_of_heads(run, *run.keep, qkv);

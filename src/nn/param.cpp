@@ -116,8 +116,8 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
         to_string(weight.shape), to_string(spec.shard.local.extent));
   const PhiloxKey key = philox_key(seed, spec.shard.name);
   const int64_t elements = spec.shard.global.elements();
-  const int64_t padding =
-      spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;  // its first element
+  // The first element of padding.
+  const int64_t padding = spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;
   const bool all_equal = spec.init.kind == Init::Kind::Normal && spec.init.std == 0;
   dispatch_float(weight.dtype, [&](auto zero) {
     using T = decltype(zero);

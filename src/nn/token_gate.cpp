@@ -49,7 +49,7 @@ Tensor TokenGate::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const DType wide = saved[logits_].dtype;
   const Tensor dgates = run.scratch.take(wide, {tokens, 1});
   run.ops.gate_rows_backward(run.stream, gated, dgates, dy, saved[y_], saved[gates_], saved[row_]);
-  // It has no losses of its own: counts and weights are multiplied by 0.
+  // It has no losses, so counts and weights are multiplied by 0.
   const Tensor counts = run.scratch.take(DType::I32, {1, 1});
   const Tensor unused = run.scratch.take(wide, {2 * tokens});
   run.ops.router_losses(run.stream, unused.rows(0, tokens), unused.rows(tokens, 2 * tokens), counts,

@@ -131,7 +131,7 @@ class Search(unittest.TestCase):
         self.assertEqual(list(missing_files("`core/error.h` `core/none.h` `src/core/*.h` `launch/none.sh` `mine/log.txt`")),
                          ["core/none.h", "launch/none.sh"])
         self.assertEqual(list(missing_names("`error.h` `none.h` `tests/unit/<room>_*_test.cpp` `tests/none/<room>_test.cpp` `Tensor` `NoSuchClass` "
-                                            "`Run::meanwhile()` `Run::no_such_call(1)` `a b`")),
+                                            "`Run::yield()` `Run::no_such_call(1)` `a b`")),
                          ["NoSuchClass", "Run::no_such_call(1)", "none.h", "tests/none/<room>_test.cpp"])
         self.assertEqual(list(unknown_messages("| `unknown option ...` | `none` |\n| `a ... that no program prints`, `early stop` | a |\n")),
                          ["a ... that no program prints"])
