@@ -185,7 +185,7 @@ ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
     layout.emplace_back();
     const std::pair place{coords[Axis::Tp], place_along({Axis::Etp, Axis::Ep}, coords, sizes)};
     const CutModel& here =
-        models.try_emplace(place, run.model, run.mesh, Mesh(sizes, coords), run.seed, order.places())
+        models.try_emplace(place, run.model, run.mesh, Mesh(sizes, coords), run.seed, order.stage_ranks())
             .first->second;
     if (!saves_something(here.model.params, coords, sizes, zero)) continue;
     layout.back() = boxes_of_rank(RankLayout(here, sizes, coords, run.zero, zero), kinds, dtype);

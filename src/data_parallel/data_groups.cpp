@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-// Every rank iterates over the same list of parameters, and so splits in the same order.
+// Every rank iterates over the same list of parameters, so all split communicators in the same order.
 DataGroups::DataGroups(const Mesh& mesh, int group, const ParamList& params) {
   add(mesh, kDataAxes, group);
   for (const ParamSpec& spec : params.specs()) {

@@ -1,11 +1,10 @@
-// DataGroups: the communicators over which gradients and slices of parameters are sent, one for each set of
-// ranks that the parameters' ShardSpecs name.
+// DataGroups: the communicators over which gradients and slices of parameters are sent, one for each set of ranks in
+// the parameters' ShardSpecs.
 //
-// The ranks along a parameter's data axes are cut into sharding groups. Each rank of a group holds one slice
-// of the sharded state; ranks at the same position of different groups hold the same slices. With one group
-// (the default) all data-parallel ranks share; with one group per node the traffic inside a node is a
-// reduce-scatter and an all-gather, and only slices are sent between nodes: hierarchical reduction and, with
-// sharded parameters, hybrid sharding.
+// The ranks along a parameter's data axes are cut into sharding groups. Each rank of a group holds one slice of the
+// sharded state; ranks with the same index in different groups hold the same slice. By default there is one group of
+// all data-parallel ranks. With one group per node, traffic inside a node is a reduce-scatter and an all-gather, and
+// only slices are sent between nodes: hierarchical reduction and, with sharded parameters, hybrid sharding.
 #pragma once
 
 #include <map>
@@ -19,17 +18,17 @@ namespace trifold {
 
 class DataGroups {
  public:
-  // Collective over the mesh's world. `group` consecutive ranks on the data axes share; it must divide their
-  // number. References into `mesh` are kept. `params` must be those of the whole model.
+  // Collective over the mesh's world. `group` consecutive ranks on the data axes form a sharding group; it must divide
+  // their number. `mesh` must outlive this object. `params` is the list of the whole model.
   DataGroups(const Mesh& mesh, int group, const ParamList& params);
 
-  // For gradients summed over the axes `data`: the ranks that share slices with this one, and those that hold
-  // the same slice. To be used on one stream at a time.
+  // For gradients summed over the axes `data`: this rank's sharding group, and the ranks that hold the same slice as
+  // this one. Each communicator may be used on one stream at a time.
   Communicator& shard(AxisSet data = kDataAxes) const { return *of(data).shard; }
   Communicator& replicas(AxisSet data = kDataAxes) const { return *of(data).replicas; }
   int slices(AxisSet data = kDataAxes) const { return shard(data).size(); }
   int slice(AxisSet data = kDataAxes) const { return shard(data).rank(); }
-  // The ranks of a parameter's ShardSpec::summed_first, on a different communicator than computation uses.
+  // The ranks of a parameter's ShardSpec::summed_first, on a communicator that computation does not use.
   Communicator& summed_first(const RankSet& ranks) const;
 
  private:

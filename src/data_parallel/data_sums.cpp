@@ -8,9 +8,8 @@ int64_t DataSums::work_elements(int64_t elements, int ranks) {
   return ranks == 1 ? 0 : (elements + ranks - 1) / ranks * ranks;
 }
 
-// The sum of this rank's part, rounded, in the memory of `in`. Contributions are received there, because the
-// previous content has been sent from the work space. The sum accumulates in the work space, which is free by
-// then.
+// The rounded sum of this rank's part, in the memory of `in`. Contributions are received there, because its previous
+// content has been sent from the workspace; the sum accumulates in the workspace, which is free by then.
 Tensor DataSums::sum_of_part(Communicator& ranks, Tensor in, Stream& stream) {
   const int64_t count = in.elements();
   const int64_t all = work_elements(count, ranks.size());

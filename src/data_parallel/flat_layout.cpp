@@ -13,7 +13,7 @@ int64_t grains(const ParamList& params, ParamId id) {
   return round_up(params[id].shard.local.elements(), kGrain);
 }
 
-// The parameters of a block that own their values.
+// The parameters of a block without tied uses.
 std::vector<ParamId> owned_by(const ParamList& params, int block) {
   std::vector<ParamId> ids;
   for (int i = 0; i < params.size(); ++i)
@@ -85,9 +85,9 @@ void FlatLayout::add_units(int lowest_block, const std::vector<ParamId>& ids) {
   for (auto& [data, members] : by_axes) add_unit(lowest_block, data, std::move(members));
 }
 
-// Gradients that are summed over other axes first are at the front, those of one set of ranks as one part,
-// which needs one collective; larger sets come first. Within a part, parameters with weight decay precede the
-// others, so that an update consists of few runs.
+// Gradients that are first summed over other axes are at the front. Gradients with the same set of ranks are one part,
+// which needs one collective; larger sets come first. Within a part, parameters with weight decay precede the others,
+// so that an update has few segments.
 void FlatLayout::add_unit(int lowest_block, AxisSet data, std::vector<ParamId> ids) {
   const auto order = [&](ParamId id) {
     const RankSet ranks = params_[id].shard.summed_first();

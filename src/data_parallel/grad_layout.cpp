@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data_parallel/data_sums.h"
-#include "data_parallel/shared_places.h"
+#include "data_parallel/unit_buffers.h"
 
 namespace trifold {
 
@@ -14,8 +14,8 @@ int64_t GradLayout::take(int64_t elements) {
 
 GradLayout GradLayout::whole(const FlatLayout& layout, int micros) {
   GradLayout result(layout);
-  for (size_t i = 0; i < result.homes_.size(); ++i)
-    result.homes_[i].begin = result.take(layout.units()[i].elements());
+  for (size_t i = 0; i < result.units_.size(); ++i)
+    result.units_[i].begin = result.take(layout.units()[i].elements());
   const ParamList& params = layout.params();
   for (int i = 0; i < params.size() && micros > 1; ++i)
     if (params.local_tie({i}))
@@ -25,19 +25,18 @@ GradLayout GradLayout::whole(const FlatLayout& layout, int micros) {
 
 GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {
   GradLayout result(layout);
-  for (size_t i = 0; i < result.homes_.size(); ++i) {
+  for (size_t i = 0; i < result.units_.size(); ++i) {
     const FlatLayout::Unit& unit = layout.units()[i];
     if (layout.tied_elsewhere(unit))
-      result.homes_[i].begin = result.take(unit.elements());
+      result.units_[i].begin = result.take(unit.elements());
     else
-      result.homes_[i].slice_begin = result.take(unit.slice_elements());
+      result.units_[i].slice_begin = result.take(unit.slice_elements());
   }
-  result.add_places(layout, together);
+  result.add_buffers(layout, together);
   return result;
 }
 
-// For sums between groups, contributions are received in the memory of the slice, and its parts may need
-// padding.
+// For sums between groups, contributions are received in the slice's memory, whose parts may need padding.
 void GradLayout::add_work(const FlatLayout& layout) {
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.groups > kGrain)
@@ -50,18 +49,18 @@ void GradLayout::add_work(const FlatLayout& layout) {
   work_begin_ = take((work_elements_ + 1) / 2);  // two elements fit into one of f32
 }
 
-void GradLayout::add_places(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {
-  std::vector<int64_t> sizes(homes_.size(), 0);
+void GradLayout::add_buffers(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together) {
+  std::vector<int64_t> sizes(units_.size(), 0);
   for (size_t i = 0; i < sizes.size(); ++i)
-    if (homes_[i].slice_begin >= 0) sizes[i] = layout.units()[i].elements();
-  const SharedPlaces places = share_places(sizes, together);
+    if (units_[i].slice_begin >= 0) sizes[i] = layout.units()[i].elements();
+  const UnitBuffers buffers = share_buffers(sizes, together);
   std::vector<int64_t> begins;
-  for (const int64_t elements : places.elements) begins.push_back(take(elements));
+  for (const int64_t elements : buffers.elements) begins.push_back(take(elements));
   for (size_t i = 0; i < sizes.size(); ++i) {
-    homes_[i].place = places.of_unit[i];
-    if (passes(static_cast<int>(i))) homes_[i].begin = begins[static_cast<size_t>(homes_[i].place)];
+    units_[i].buffer = buffers.of_unit[i];
+    if (passes(static_cast<int>(i))) units_[i].begin = begins[static_cast<size_t>(units_[i].buffer)];
   }
-  places_ = static_cast<int>(begins.size());
+  buffers_ = static_cast<int>(begins.size());
 }
 
 std::vector<Tensor> GradLayout::views(const FlatLayout& layout, Tensor flat) const {

@@ -1,17 +1,15 @@
-// GradLayout: the placement of a rank's gradients in memory, computed before anything is allocated. It also
-// gives the size of GradientBuffer.
+// GradLayout: the layout of a rank's gradients in the memory of GradientBuffer, computed before anything is allocated.
 //
-// If units are reduced once per step, each has its own memory. If they are reduced after each micro-batch
-// (policy `each` of --zero-reduce), a unit is *transient* (`passes`): this rank keeps the sums of its slice,
-// and the whole unit has memory only from the first gradient of a micro-batch to its reduction. Units that
-// never have memory at the same time may share a place; a unit's place is always the same, so addresses
-// repeat.
+// If units are reduced once per step, each has its own memory. If they are reduced after each micro-batch (policy
+// `each` of --zero-reduce), a unit is *transient* (`passes`): this rank keeps the sums of its slice, and the whole unit
+// has memory only from the first gradient of a micro-batch to its reduction. Transient units that are never in memory
+// at the same time may share a buffer (unit_buffers.h).
 //
-// If both uses of a tied weight are on this rank, and one micro-batch is summed before a reduction, they
-// share memory: the head's gradient is complete before the embedding's is added to it as one sum
-// (OpTable::embedding_backward). The bits are those of two gradients that are added at the end.
+// If both uses of a tied weight are on this rank and each reduction sums one micro-batch, the two gradients share
+// memory: the head's gradient is complete before the embedding's is added to it as one sum
+// (OpTable::embedding_backward). The bits are the same as if two gradients were added at the end.
 //
-// Sums sent in bf16 (DataSums) need work space, half as large as the largest unit.
+// Sums sent in bf16 (DataSums) need workspace, half as large as the largest unit.
 #pragma once
 
 #include <utility>
@@ -23,49 +21,49 @@ namespace trifold {
 
 class GradLayout {
  public:
-  // Reductions once per step, of `micros` micro-batches.
+  // The layout for one reduction per step, which sums `micros` micro-batches.
   static GradLayout whole(const FlatLayout& layout, int micros = 2);
-  // Reductions after each micro-batch. `together`: pairs of units that are in memory at the same time, by
-  // index, in any order.
+  // The layout for a reduction after each micro-batch. `together`: pairs of units, by index, that are in memory at the
+  // same time, in any order.
   static GradLayout passing(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together);
 
-  // Adds work space for sums in bf16 over the ranks that share slices, and over the groups of them.
+  // Adds workspace for sums in bf16 within sharding groups and between them.
   void add_work(const FlatLayout& layout);
 
-  // The size of the one buffer that holds everything, in elements.
+  // The size of the allocation that holds everything, in elements.
   int64_t elements() const { return elements_; }
   // Whether the unit is transient.
-  bool passes(int unit) const { return of(unit).place >= 0; }
-  // The index of the place that the unit shares with others; negative if it is not transient.
-  int place(int unit) const { return of(unit).place; }
-  int places() const { return places_; }
-  // Where the unit begins, and, if it is transient, the sums of this rank's slice.
+  bool passes(int unit) const { return of(unit).buffer >= 0; }
+  // The index of the unit's shared buffer; negative if it is not transient.
+  int buffer(int unit) const { return of(unit).buffer; }
+  int buffers() const { return buffers_; }
+  // The offsets of the unit and, if it is transient, of the sums of this rank's slice.
   int64_t begin(int unit) const { return of(unit).begin; }
   int64_t slice_begin(int unit) const { return of(unit).slice_begin; }
-  // Whether the gradient of this tied use of a weight is separate from that of the other use on this rank.
+  // Whether this tied use of a weight has a gradient separate from the gradient of the other use on this rank.
   bool apart(ParamId id) const { return apart_[static_cast<size_t>(id.index)] >= 0; }
-  // The size of the work space, in elements of bf16 (0 if sums need none), and where it begins in the buffer.
+  // The size of the workspace, in elements of bf16 (0 if sums need none), and its offset in the allocation.
   int64_t work_elements() const { return work_elements_; }
   int64_t work_begin() const { return work_begin_; }
   // One view per parameter into `flat`; an empty tensor for parameters that are not held.
   std::vector<Tensor> views(const FlatLayout& layout, Tensor flat) const;
 
  private:
-  struct Home {
+  struct UnitMemory {
     int64_t begin = 0;
     int64_t slice_begin = -1;
-    int place = -1;
+    int buffer = -1;
   };
 
   explicit GradLayout(const FlatLayout& layout)
-      : homes_(layout.units().size()), apart_(static_cast<size_t>(layout.params().size()), -1) {}
-  const Home& of(int unit) const { return homes_[static_cast<size_t>(unit)]; }
+      : units_(layout.units().size()), apart_(static_cast<size_t>(layout.params().size()), -1) {}
+  const UnitMemory& of(int unit) const { return units_[static_cast<size_t>(unit)]; }
   int64_t take(int64_t elements);
-  void add_places(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together);
+  void add_buffers(const FlatLayout& layout, const std::vector<std::pair<int, int>>& together);
 
-  std::vector<Home> homes_;     // of each unit
-  std::vector<int64_t> apart_;  // of each parameter: where its gradient begins; -1: in its unit
-  int places_ = 0;
+  std::vector<UnitMemory> units_;  // by unit
+  std::vector<int64_t> apart_;     // by parameter: the offset of its separate gradient; -1: in its unit
+  int buffers_ = 0;
   int64_t elements_ = 0;
   int64_t work_elements_ = 0;
   int64_t work_begin_ = 0;

@@ -1,7 +1,6 @@
-// Global gradient norm: counts every element of the model once, on any mesh. Squares are summed in chunks of
-// kGrain elements of a parameter, and the chunks' sums are added without rounding (core/exact_sum.h). So the
-// norm has the same bits however blocks are placed on stages and gradients are sliced over data-parallel
-// ranks.
+// GradNorm: the global gradient norm, which counts every element of the model once. Squares are summed in chunks of
+// kGrain elements of a parameter, and the chunks' sums are added without rounding (core/exact_sum.h), so the norm has
+// the same bits for every cut into stages and slices.
 #pragma once
 
 #include <span>
@@ -17,10 +16,9 @@ class GradNorm {
   // References must outlive the object.
   GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh, const OpTable& ops);
 
-  // Adds the squares of the gradients that this rank counts, which must be reduced already. Waits for the
-  // result.
+  // Adds the squares of the gradients that this rank counts, which must be reduced. Waits for the result.
   void add_squares(ExactSum& squares, Stream& stream);
-  // The norms of these sums over all ranks, valid until the next call. Collective over the mesh's world.
+  // The square roots of `squares` summed over all ranks, valid until the next call. Collective over the mesh's world.
   std::span<double> norms(std::span<ExactSum> squares, Stream& stream);
 
  private:
@@ -29,13 +27,13 @@ class GradNorm {
   const OpTable& ops_;
   std::vector<FlatLayout::Segment> counted_;
   Buffer partials_;  // f64, one for each chunk
-  Buffer sum_;       // of the partials, exact; read by the host
+  Buffer sum_;       // exact sum of the partials, read by the host
   std::vector<int64_t> limbs_;
   std::vector<double> norms_;
 };
 
-// The factor that scales a gradient of norm `norm` down to `limit` (Megatron-LM's rule: limit / (norm +
-// 1e-6)); 1 if the norm is below the limit, or the limit is 0.
+// The factor that scales a gradient of norm `norm` down to `limit` (Megatron-LM's rule: limit / (norm + 1e-6)); 1 if
+// the norm is below the limit or the limit is 0.
 double clip_factor(double norm, double limit);
 
 }  // namespace trifold

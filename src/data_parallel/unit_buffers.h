@@ -1,6 +1,7 @@
-// Memory for transient units: units that are never in memory at the same time may share a place; a unit's
-// place is always the same, so addresses repeat. A greedy colouring: largest unit first, each takes the first
-// place that no unit in memory at the same time has, so a place is as large as the first unit that took it.
+// UnitBuffers: assigns buffers to transient units. Units that are never in memory at the same time may share a buffer;
+// a unit's buffer is always the same, so addresses repeat. The assignment is a greedy colouring: from the largest unit
+// to the smallest, each gets the first buffer that no unit in memory at the same time has, so a buffer is as large as
+// its first unit.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,14 @@
 
 namespace trifold {
 
-struct SharedPlaces {
-  std::vector<int> of_unit;       // the place of each unit; -1 if it needs none
-  std::vector<int64_t> elements;  // of each place
+struct UnitBuffers {
+  std::vector<int> of_unit;       // the buffer of each unit; -1: none
+  std::vector<int64_t> elements;  // the size of each buffer
   int64_t all_elements() const;
 };
 
-// `sizes`: elements of each unit, 0 for one that needs no place. `together`: pairs of units that are in
-// memory at the same time, by index, in any order.
-SharedPlaces share_places(std::span<const int64_t> sizes, std::span<const std::pair<int, int>> together);
+// `sizes`: elements of each unit; 0: it needs no buffer. `together`: pairs of units, by index, that are in memory at
+// the same time, in any order.
+UnitBuffers share_buffers(std::span<const int64_t> sizes, std::span<const std::pair<int, int>> together);
 
 }  // namespace trifold

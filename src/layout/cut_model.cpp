@@ -9,31 +9,31 @@
 
 namespace trifold {
 
-CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh& mesh, uint64_t seed,
-                   StagePlaces places)
+CutModel::CutModel(const ModelConfig& config, const MeshConfig& layout, const Mesh& mesh, uint64_t seed,
+                   StageRanks stage_ranks)
     : flops(sample_flops(config, mesh.size(Axis::Tp))),
-      model(make_model(config, mesh, seed, how)),
-      rank_of_stage(std::move(places.ranks)),
+      model(make_model(config, mesh, seed, layout)),
+      rank_of_stage(std::move(stage_ranks.ranks)),
       width(config.hidden_size),
-      on_device(how.device == ComputeDevice::Cuda) {
+      on_device(layout.device == ComputeDevice::Cuda) {
   if (rank_of_stage.empty()) {
     rank_of_stage.resize(static_cast<size_t>(mesh.size(Axis::Pp)));
     std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
   }
-  const bool shared = how.pipeline_vocab_parts > 1 && !config.untie_embeddings_and_output_weights;
+  const bool shared = layout.pipeline_vocab_parts > 1 && !config.untie_embeddings_and_output_weights;
   const std::vector<int> given = rank_of_stage;
-  // All ranks have equally many stages besides those of lookups, which at most all ranks but one have.
-  const size_t ranks_of_pipeline = static_cast<size_t>(how.pipeline_model_parallel_size);
+  // Without lookups all ranks have the same number of stages; at least one rank has no lookup stage.
+  const size_t ranks_of_pipeline = static_cast<size_t>(layout.pipeline_model_parallel_size);
   const bool planned =
-      shared && places.lookups == TokenLookups::AsPlanned && given.size() >= ranks_of_pipeline;
+      shared && stage_ranks.lookups == TokenLookups::AsPlanned && given.size() >= ranks_of_pipeline;
   const auto first =
       given.begin() + (planned ? static_cast<std::ptrdiff_t>(given.size() % ranks_of_pipeline) : 0);
   rank_of_stage.assign(first, given.end());
   const auto cut = [&] {
-    stages = cut_stages(how, model, block_costs(), static_cast<int>(rank_of_stage.size()));
+    stages = cut_stages(layout, model, block_costs(), static_cast<int>(rank_of_stage.size()));
   };
   cut();
-  if (!shared || places.lookups == TokenLookups::FirstStage) return;
+  if (!shared || stage_ranks.lookups == TokenLookups::FirstStage) return;
 
   std::vector<int> ranks;
   std::vector<std::vector<int>> parts;
@@ -41,20 +41,21 @@ CutModel::CutModel(const ModelConfig& config, const MeshConfig& how, const Mesh&
     ranks.push_back(lookup.rank);
     parts.push_back(lookup.parts);
   }
-  if (places.lookups == TokenLookups::AsPlanned &&
+  if (stage_ranks.lookups == TokenLookups::AsPlanned &&
       !std::equal(ranks.begin(), ranks.end(), given.begin(), first)) {
     rank_of_stage = given;
     cut();
     return;
   }
   if (ranks.empty()) return;
-  model = make_model(config, mesh, seed, how, parts);
+  model = make_model(config, mesh, seed, layout, parts);
   cut();
   for (int block = model.lookups; block-- > 0;) stages.insert(stages.begin(), {block, block + 1});
   rank_of_stage.insert(rank_of_stage.begin(), ranks.begin(), ranks.end());
 }
 
-// By rank, in the order of their first parts. The first stage's rank looks up its tokens in that stage.
+// The lookup stages of each rank, in the order of their first parts. The rank of the first stage looks up its tokens
+// there.
 std::vector<CutModel::Lookup> CutModel::lookups_at_head() const {
   std::vector<Lookup> lookups;
   int part = 0;

@@ -10,8 +10,8 @@ namespace trifold {
 
 namespace {
 
-// The bytes of the largest pair of FP8 factors in one block's linear layers. Each of a layer's three products
-// has two factors out of x [rows, in], w [out, in] and dy [rows, out].
+// The bytes of the largest pair of FP8 factors in the linear layers of a block. Each of a layer's three products has
+// two of the factors x [rows, in], w [out, in] and dy [rows, out].
 size_t largest_factors(const RunSpec& run) {
   const ModelConfig& model = run.model;
   const int64_t tensor = run.mesh.tensor_model_parallel_size;
@@ -47,7 +47,7 @@ size_t of_attention(const RunSpec& run) {
   how.batch = run.micro_batch_size;
   how.seq = model.seq_length;
   how.heads = model.num_attention_heads / tensor / context;
-  // More ranks than key heads have copies.
+  // If there are more ranks than key heads, ranks have copies.
   how.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
   how.head_dim = head_width(model);
   if (run.masks_documents && model.attention_dropout > 0) return 0;  // plain kernels: is_for_cudnn

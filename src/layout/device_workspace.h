@@ -1,4 +1,4 @@
-// The device memory that a rank's operations need besides their tensors.
+// The device memory that a rank's operations need in addition to their tensors.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace trifold {
 
-// Bytes on each rank; 0 on the CPU. Covers cuBLASLt, FP8 factors, cuDNN's attention and the gradients of
-// embeddings; a compute stream holds the largest of them (ops/cuda/workspace.h).
+// Bytes of workspace on each rank; 0 on the CPU. A compute stream holds the largest workspace of cuBLASLt, FP8 factors,
+// cuDNN's attention and the gradients of embeddings (ops/cuda/workspace.h).
 size_t device_workspace(const RunSpec& run);
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// The bytes of a rank's flat buffers.
+// flat_memory: the bytes of a rank's flat buffers.
 #pragma once
 
 #include "config/fields/config.h"
@@ -9,9 +9,8 @@
 
 namespace trifold {
 
-// Bytes of weights, gradients and optimizer state. `versions` as in ParamStore; `gathered` is the number of
-// elements in the places of gathered units if the parameters are sharded. `config` says where state is
-// off-loaded to.
+// Bytes of weights, gradients and optimizer state. `versions` as in ParamStore; `gathered` is the number of elements in
+// the buffers of gathered units if parameters are sharded; `config` says where state is off-loaded to.
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
                          int64_t gathered, const ZeroConfig& config);

@@ -49,16 +49,17 @@ RankLayout::RankLayout(const CutModel& model, const MeshSizes& sizes, const Mesh
       stages_(stages_on(coords[Axis::Pp], model)),
       flat_(flat_layout(model, stages_, unit_elements(zero), sizes, sharing.group)) {}
 
-PipelinePlace RankLayout::place() const {
-  PipelinePlace place;
-  place.stages = stages_;
-  place.rank_of_stage = model_->rank_of_stage;
-  place.width = model_->width;
-  place.row_parts = model_->model.row_parts;
-  place.offloads_device = model_->on_device;
+PipelineRank RankLayout::pipeline() const {
+  PipelineRank pipeline;
+  pipeline.stages = stages_;
+  pipeline.rank_of_stage = model_->rank_of_stage;
+  pipeline.width = model_->width;
+  pipeline.row_parts = model_->model.row_parts;
+  pipeline.offloads_device = model_->on_device;
   for (const StageRange& range : model_->stages)
-    place.row_statistics.push_back(model_->model.blocks[static_cast<size_t>(range.end) - 1].row_statistics);
-  return place;
+    pipeline.row_statistics.push_back(
+        model_->model.blocks[static_cast<size_t>(range.end) - 1].row_statistics);
+  return pipeline;
 }
 
 std::vector<FlatLayout::Segment> RankLayout::owned(const FlatLayout::Unit& unit) const {
@@ -82,17 +83,17 @@ std::vector<std::pair<int, int>> RankLayout::gathered_together(const RankPlan& r
   return units_gathered_together(row, flat_, stages_);
 }
 
-GradLayout RankLayout::gradients(const RankPlan& row, const Reduction& how) const {
-  GradLayout result = how.each ? GradLayout::passing(flat_, units_reduced_together(row, flat_, stages_))
-                               : GradLayout::whole(flat_, how.micros);
-  if (how.wire == DType::BF16) result.add_work(flat_);
+GradLayout RankLayout::gradients(const RankPlan& row, const Reduction& reduction) const {
+  GradLayout result = reduction.each ? GradLayout::passing(flat_, units_reduced_together(row, flat_, stages_))
+                                     : GradLayout::whole(flat_, reduction.micros);
+  if (reduction.wire == DType::BF16) result.add_work(flat_);
   return result;
 }
 
 MemoryReport RankLayout::memory(const RankPlan& row, const GradLayout& gradients, DType dtype,
                                 const OptimizerConfig& optimizer) const {
   const int64_t gathered =
-      sharing_.stage.parameters ? places_of_units(flat_, gathered_together(row)).all_elements() : 0;
+      sharing_.stage.parameters ? buffers_of_units(flat_, gathered_together(row)).all_elements() : 0;
   return flat_memory(flat_, gradients, dtype, optimizer, sharing_.stage, weight_versions(row), gathered,
                      config_);
 }
@@ -101,7 +102,7 @@ ActivationMemory RankLayout::activations(const RankPlan& row, int64_t micro_batc
                                          DType dtype) const {
   Batch batch = batch_without_memory(micro_batch_size, seq_length);
   cut_rows(batch, rows_here(model_->model.row_cut, seq_length, sizes_, coords_));
-  return Executor::measure(place(), params(), Mesh(sizes_, coords_), row, batch, dtype);
+  return Executor::measure(pipeline(), params(), Mesh(sizes_, coords_), row, batch, dtype);
 }
 
 double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients, DType dtype,

@@ -18,7 +18,7 @@ int64_t parameters_of(const CutModel& model, const StageRange& range) {
   return count;
 }
 
-// Parameters of the token embedding that a stage before the others looks up.
+// The number of parameters of the token embedding in a stage that only looks up tokens.
 int parts_of(const CutModel& model, const StageRange& range) {
   const std::span<const ParamSpec> specs = model.model.params.specs();
   return static_cast<int>(std::count_if(specs.begin(), specs.end(), [&](const ParamSpec& spec) {

@@ -1,4 +1,4 @@
-// The stages into which a model was cut, for reports.
+// StageReport: a stage of a cut model, for reports.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace trifold {
 
 struct StageReport {
-  int rank = 0;            // pipeline rank
-  StageRange blocks;       // the embedding, after blocks that look up tokens for it, is first, the head last
-  int layers = 0;          // transformer layers among them
-  int heads = 0;           // blocks of the head among them
-  int lookups = 0;         // parts of the token embedding, of a stage that only looks up tokens
-  int64_t parameters = 0;  // of all tensor ranks together; a tied copy counts on the rank that holds it
-  double cost_share = 0;   // of the model's forward cost
+  int rank = 0;  // pipeline rank
+  StageRange blocks;
+  int layers = 0;          // transformer layers in `blocks`
+  int heads = 0;           // blocks of the head in `blocks`
+  int lookups = 0;         // parts of the token embedding, if the stage only looks up tokens
+  int64_t parameters = 0;  // summed over the tensor ranks; a tied copy counts on the rank that holds it
+  double cost_share = 0;   // fraction of the model's forward cost
 };
 
 // The report of every stage, in order.

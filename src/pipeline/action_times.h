@@ -1,4 +1,4 @@
-// ActionTimes: how long a rank needs for each action of a step, one at a time: the measured costs of forecasts.
+// ActionTimes: measures how long a rank needs for each action of a step alone, for forecasts.
 #pragma once
 
 #include <functional>
@@ -11,18 +11,18 @@
 
 namespace trifold {
 
-// Waits for all work in flight at the beginning and the end of each action that it is shown, so that the time is that of
-// the action alone, and not that of an exchange between ranks which usually runs beside it.
+// Waits for all work in flight at the beginning and at the end of each action, so that its time does not include
+// exchanges between ranks that usually overlap with it.
 class ActionTimes final : public StepWatch {
  public:
-  // `settle` waits for all work in flight of this rank.
+  // `settle` waits for all of this rank's work in flight.
   explicit ActionTimes(std::function<void()> settle) : settle_(std::move(settle)) {}
   void before(const Action& action) override;
   void after(const Action& action) override;
 
-  // Drops the steps so far.
+  // Discards the measurements so far.
   void restart() { samples_.clear(); }
-  // The median of the actions of this kind on this stage, in seconds; 0 if there was none.
+  // The median time of actions of this kind on this stage, in seconds; 0 if there were none.
   double median(ActionKind kind, int stage) const;
 
  private:

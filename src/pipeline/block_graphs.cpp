@@ -11,7 +11,7 @@ namespace {
 
 uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
-// The output's arena may be `keep`.
+// `output` may be the same arena as `keep`.
 std::array<Arena*, 4> arenas_of(const Run& run) { return {run.keep, run.flow, &run.scratch, &run.output()}; }
 
 std::array<Arena::Mark, 4> fill_of(const Run& run) {

@@ -2,21 +2,20 @@
 // as one launch from then on (DeviceQueue::begin_capture; a CUDA graph). The host then neither walks the
 // layers nor launches their kernels one by one, which would limit a step of many small kernels.
 //
-// A graph is valid as long as all addresses in it are. Addresses repeat from step to step, because slots,
-// messages, batches and arenas are taken in the order of the plan, but not from micro-batch to micro-batch.
-// Graphs are therefore stored under everything that a block's work depends on: the part (forward, backward
-// ...), the block, the addresses of its input, saved tensors, batch, weights and gradients, which of the
-// gradients are begun, and the fill levels of the arenas.
-//   first time        executed without capture, because libraries choose algorithms and allocate workspaces,
-//                     which no graph may contain
-//   second time       captured and launched
-//   from then on      launched; output tensors and the arenas' fill levels are set to those of the capture
+// A graph is valid as long as all addresses in it are. Addresses repeat from step to step, because slots, messages,
+// batches and arenas are taken in the order of the plan, but differ between micro-batches. The key of a graph therefore
+// includes everything that a block's work depends on: the part (forward, backward, ...), the block, the addresses of
+// its input, saved tensors, batch, weights and gradients, the gradients that are begun, and the fill levels of the
+// arenas.
+//   first time    executed without capture, because libraries choose algorithms and allocate workspaces, which a graph
+//                 must not contain
+//   second time   captured and launched
+//   later         launched; output tensors and fill levels of the arenas are restored as they were after the capture
 // Values that change every step are read from device memory (Batch::sample, loss_factors).
 //
-// If a queue refuses to capture a part, that part is executed without graphs from then on, and `note` says
-// why. Waiting for weights, messages and collectives on other streams is left to the executor, outside of
-// graphs. Blocks with collectives of their own (tensor ranks) are not supported: some ranks might capture a
-// collective while others execute it.
+// If a queue refuses to capture a part, that part is executed without graphs from then on, and `note` says why. The
+// executor waits for weights, messages and collectives on other streams outside of graphs. Blocks that contain
+// collectives (tensor ranks) are not supported: some ranks might capture a collective while others execute it.
 #pragma once
 
 #include <array>
@@ -33,11 +32,11 @@
 
 namespace trifold {
 
-// A block's part of an action that is about to be computed.
+// A block's part of an action.
 struct BlockWork {
   ActionKind kind;
-  int block = 0;              // of the model
-  const Run& run;             // its arenas must be the same objects each time
+  int block = 0;              // index in the model
+  const Run& run;             // its arenas must be the same objects in every call
   Tensor* through = nullptr;  // the input, then the output; null: nothing flows through
   Saved& saved;
   bool reads_weights = true;   // the weights are available
@@ -46,11 +45,11 @@ struct BlockWork {
 
 class BlockGraphs {
  public:
-  // For the blocks of a rank, whose parameters `params` names. All work is on `stream`, which has a device.
-  // Both must outlive this object.
+  // For the blocks of a rank, with the model's parameters `params`. All work is on `stream`, which has a device. Both
+  // must outlive this object.
   BlockGraphs(const ParamList& params, Stream& stream);
 
-  // Does `work` by a graph or by `compute`, which must run it through the layer and set work.through.
+  // Executes `work`, by a graph or by calling `compute`, which must call the layer and set work.through.
   void run(const BlockWork& work, FunctionRef<void()> compute);
 
   // The first part that could not be captured, and why; empty if all could. A part that the queue refused
@@ -60,13 +59,13 @@ class BlockGraphs {
   bool refused() const { return refused_; }
 
  private:
-  // The most sets of addresses stored for a block's part. Each graph takes device memory.
+  // The most graphs for a block's part; each takes device memory.
   static constexpr int kMostGraphs = 64;
   using Key = std::vector<uint64_t>;
-  using Fill = std::array<Arena::Mark, 4>;  // of keep, flow, scratch and output
+  using Fill = std::array<Arena::Mark, 4>;  // fill levels of keep, flow, scratch and output
   struct Entry {
     std::unique_ptr<DeviceGraph> graph;  // null: executed once, not captured yet
-    Tensor through;                      // after the work
+    Tensor through;                      // value after the work
     std::vector<Tensor> saved;
     Fill fill{};
     std::vector<ParamId> begins;  // gradients that the work begins
@@ -77,17 +76,17 @@ class BlockGraphs {
   };
 
   void make_key(const BlockWork& work);
-  // The gradients that the work may write and that are not begun.
+  // The gradients that the work may write and that have not been begun.
   std::vector<ParamId> not_begun(const BlockWork& work) const;
   void add(const Tensor& tensor);
   void capture(const BlockWork& work, Part& part, Entry& entry, FunctionRef<void()> compute);
   void launch(const BlockWork& work, Entry& entry);
 
   Stream& stream_;
-  std::vector<std::vector<ParamId>> params_;  // of each block
+  std::vector<std::vector<ParamId>> params_;  // by block
   std::map<Key, Entry> entries_;
   std::map<std::pair<ActionKind, int>, Part> parts_;
-  Key key_;  // of the current work
+  Key key_;  // key of the current work
   std::string note_;
   bool refused_ = false;
 };

@@ -1,9 +1,9 @@
 // DeviceBatches: copies of a rank's batches in device memory.
 //
-// A batch is copied to pinned host memory, and from there to the device by a separate stream, so the host
-// continues to enqueue, and the next batch arrives while the device computes with the last. There is one
-// buffer more than batches in use at a time. The per-step numbers of a batch that operations read
-// (Batch::sample, Batch::loss_factors) are copied with it.
+// A batch is copied to pinned host memory, and from there to the device on a separate stream, so the host continues to
+// enqueue, and the next batch arrives while the device computes. There is one buffer more than batches in use at the
+// same time. The scalars that operations read and that change every step (Batch::sample, Batch::loss_factors) are
+// copied with the batch.
 #pragma once
 
 #include <vector>
@@ -15,32 +15,32 @@ namespace trifold {
 
 class DeviceBatches {
  public:
-  // For at most `in_use` batches at a time. `ops` must have a device; `compute` is the stream of the readers.
+  // For at most `in_use` batches at the same time. `ops` must have a device; `compute` is the stream of the readers.
   // Both must outlive this object.
   DeviceBatches(const OpTable& ops, Stream& compute, int64_t in_use);
 
-  // The same batch in device memory, for work enqueued on the compute stream from now on. `number` counts the
-  // batches of a step; `loss_scale` is that of Run. `batch` may be changed when this returns.
+  // Copies a batch to device memory; the copy is valid for later work on the compute stream. `number` counts the
+  // batches of a step; `loss_scale` is Run::loss_scale. `batch` may be changed on return.
   Batch take(const Batch& batch, int64_t number, double loss_scale);
-  // To be called when all work with batch `number` has been enqueued.
+  // Called when all work with batch `number` has been enqueued.
   void release(int64_t number);
 
  private:
   static constexpr int64_t kLossFactors = 1 + 2 * kMostBatchValues;
-  // Stored after the tensors of a batch.
-  struct Numbers {
+  // Stored in a buffer after the tensors of a batch.
+  struct Scalars {
     int64_t first_sample;
     double loss_factors[kLossFactors];
   };
-  struct Place {
+  struct BatchBuffer {
     Buffer host, device;
-    Event copied, used;
+    Event copied, used;  // complete with the last copy and with the last reader
   };
-  Place& place(int64_t number) { return places_[static_cast<size_t>(number) % places_.size()]; }
+  BatchBuffer& buffer_of(int64_t number) { return buffers_[static_cast<size_t>(number) % buffers_.size()]; }
 
   const OpTable& ops_;
   Stream& compute_;
-  std::vector<Place> places_;
+  std::vector<BatchBuffer> buffers_;
   Stream copies_;  // after the buffers it copies between: destroyed, and so drained, first
 };
 

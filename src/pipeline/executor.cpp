@@ -10,29 +10,29 @@ namespace trifold {
 
 namespace {
 
-bool has_stage(const PipelinePlace& place, int stage) {
-  return std::any_of(place.stages.begin(), place.stages.end(),
+bool has_stage(const PipelineRank& pipeline, int stage) {
+  return std::any_of(pipeline.stages.begin(), pipeline.stages.end(),
                      [&](const Stage& other) { return other.index == stage; });
 }
 
 }  // namespace
 
-RankPlan forward_row_of(const PipelinePlace& place) {
-  const int last = static_cast<int>(place.rank_of_stage.size()) - 1;
+RankPlan forward_row_of(const PipelineRank& pipeline) {
+  const int last = static_cast<int>(pipeline.rank_of_stage.size()) - 1;
   RankPlan row;
-  for (const Stage& stage : place.stages) {
-    if (stage.index > 0 && !has_stage(place, stage.index - 1))
+  for (const Stage& stage : pipeline.stages) {
+    if (stage.index > 0 && !has_stage(pipeline, stage.index - 1))
       row.push_back({ActionKind::RecvF, stage.index, Action::kAll, 0});
     row.push_back({ActionKind::F, stage.index, Action::kAll, 0});
-    if (stage.index < last && !has_stage(place, stage.index + 1))
+    if (stage.index < last && !has_stage(pipeline, stage.index + 1))
       row.push_back({ActionKind::SendF, stage.index, Action::kAll, 0});
   }
   return row;
 }
 
-Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params,
+Executor::Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, ParamSource& params,
                    GradSink* grads, Stream& stream, Stream& side, DType dtype)
-    : place_(std::move(place)),
+    : pipeline_(std::move(pipeline)),
       mesh_(mesh),
       ops_(ops),
       params_(params),
@@ -43,20 +43,20 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
       measuring_(true),
       messages_(Messages::measuring()),
       scratch_(Arena::measuring()),
-      beside_(Arena::measuring()),
+      pair_scratch_(Arena::measuring()),
       losses_(Buffer::shared(sizeof(LossSums), ops.device)) {
   flows_.push_back(Arena::measuring());
   flows_.push_back(Arena::measuring());
-  for (const Stage& stage : place_.stages) stages_.push_back({stage, StageSlots::measuring()});
-  forward_row_ = place_.forward_row.empty() ? forward_row_of(place_) : place_.forward_row;
+  for (const Stage& stage : pipeline_.stages) stages_.push_back({stage, StageSlots::measuring()});
+  forward_row_ = pipeline_.forward_row.empty() ? forward_row_of(pipeline_) : pipeline_.forward_row;
 }
 
-Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, ParamSource& params,
+Executor::Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, ParamSource& params,
                    GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory)
-    : Executor(std::move(place), mesh, ops, params, grads, stream, side, dtype) {
+    : Executor(std::move(pipeline), mesh, ops, params, grads, stream, side, dtype) {
   measuring_ = false;
   scratch_ = Arena(memory.scratch, ops.device);
-  beside_ = Arena(memory.beside, ops.device);
+  pair_scratch_ = Arena(memory.pair_scratch, ops.device);
   for (int i = 0; i < 2; ++i)
     flows_[static_cast<size_t>(i)] = Arena(i < memory.flows ? memory.flow : 0, ops.device);
   messages_ = Messages(memory.message, memory.messages, ops.device);
@@ -64,19 +64,20 @@ Executor::Executor(PipelinePlace place, const Mesh& mesh, const OpTable& ops, Pa
   for (size_t i = 0; i < stages_.size(); ++i)
     stages_[i].slots = StageSlots(memory.stages.at(i), ops.device, file_bytes);
   if (file_bytes > 0) {
-    check(place_.offload_stream != nullptr && place_.offloads_device == (ops.device != nullptr),
+    check(pipeline_.offload_stream != nullptr && pipeline_.offloads_device == (ops.device != nullptr),
           "the plan off-loads activations, and there is no stream that moves them");
-    Stream& moves = *place_.offload_stream;
-    offloading_ = place_.offloads_device
-                      ? Offloading(ops, file_bytes, memory.largest_kept_block(), memory.kept_places, moves)
-                      : Offloading(place_.offload_folder, file_bytes, memory.kept_blocks, moves);
+    Stream& moves = *pipeline_.offload_stream;
+    offloading_ = pipeline_.offloads_device
+                      ? Offloading(ops, file_bytes, memory.largest_kept_block(), memory.kept_buffers, moves)
+                      : Offloading(pipeline_.offload_folder, file_bytes, memory.kept_blocks, moves);
   }
   if (ops.device != nullptr && memory.batches > 0)
     device_batches_ = std::make_unique<DeviceBatches>(ops, stream, memory.batches);
 }
 
 Executor::~Executor() {
-  for (Stream* stream : {&side_, place_.forward_stream, place_.backward_stream, place_.exchange_stream}) {
+  for (Stream* stream :
+       {&side_, pipeline_.forward_stream, pipeline_.backward_stream, pipeline_.exchange_stream}) {
     try {
       if (stream != nullptr) stream->synchronize();
     } catch (...) {  // rethrown by the next wait for the stream
@@ -100,10 +101,10 @@ Executor::StageState& Executor::state_of(const Action& action) {
   fail("stage {} is not on this rank", action.stage);
 }
 
-bool Executor::is_local(int stage) const { return has_stage(place_, stage); }
+bool Executor::is_local(int stage) const { return has_stage(pipeline_, stage); }
 
 bool Executor::is_last(const Stage& stage) const {
-  return stage.index + 1 == static_cast<int>(place_.rank_of_stage.size());
+  return stage.index + 1 == static_cast<int>(pipeline_.rank_of_stage.size());
 }
 
 std::vector<Executor::BatchUse>::iterator Executor::use_of(int micro) {
@@ -124,12 +125,12 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
 
 Shape Executor::boundary(const Batch& batch, int stage) const {
   const int64_t rows = batch.samples() * batch.seq_length();
-  const int64_t numbers =
-      place_.row_statistics.empty() ? 0 : place_.row_statistics.at(static_cast<size_t>(stage));
-  return shape_with_statistics(rows / place_.row_parts, place_.width, dtype_, numbers * rows);
+  const int64_t count =
+      pipeline_.row_statistics.empty() ? 0 : pipeline_.row_statistics.at(static_cast<size_t>(stage));
+  return shape_with_statistics(rows / pipeline_.row_parts, pipeline_.width, dtype_, count * rows);
 }
 
-// Exchanges one batch of messages of one direction. All of them become ready, or spare, together.
+// Exchanges a batch of messages of one direction, which become ready, or spare, at the same time.
 void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs) {
   const bool forward = is_forward_message(batch.front().kind);
   constexpr size_t kFew = 4;  // a batch seldom has more messages
@@ -141,7 +142,7 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
     StageState& state = state_of(action);
     const bool sends = is_send(action.kind);
     const int other = action.stage + (forward == sends ? 1 : -1);
-    const int peer = place_.rank_of_stage.at(static_cast<size_t>(other));
+    const int peer = pipeline_.rank_of_stage.at(static_cast<size_t>(other));
     Tensor tensor;
     if (!sends) {
       const Batch& data = batch_of(action.micro, inputs);
@@ -163,9 +164,9 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
   }
   Event done;
   if (!measuring_ && !rehearsing_) {
-    Stream& stream = forward ? *place_.forward_stream : *place_.backward_stream;
+    Stream& stream = forward ? *pipeline_.forward_stream : *pipeline_.backward_stream;
     stream.wait(stream_.record());
-    (forward ? place_.forward : place_.backward)->exchange(transfers, stream);
+    (forward ? pipeline_.forward : pipeline_.backward)->exchange(transfers, stream);
     done = stream.record();
   }
   for (Message* message : received) message->ready = done;
@@ -285,7 +286,7 @@ std::span<const LossSums> Executor::run(const RankPlan& row, const StepInputs& i
   return take_losses();
 }
 
-// Called twice if blocks are captured: the first execution of a block's work is not.
+// If blocks are captured, it must be called twice, because the first execution of a block's work is not captured.
 void Executor::rehearse(const RankPlan& row, const StepInputs& inputs) {
   rehearsing_ = true;
   run(row, inputs);

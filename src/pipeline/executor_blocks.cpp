@@ -1,4 +1,4 @@
-// The work of blocks in F, B, I and W, their inputs and their outputs.
+// Executor: the work of blocks in F, B, I and W, their inputs and their outputs.
 #include <algorithm>
 
 #include "pipeline/executor.h"
@@ -16,7 +16,7 @@ Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, co
           grads_,
           use.kept_block != nullptr ? &use.kept_block->memory() : &slot.keep,
           &use.flow,
-          use.half.beside != nullptr ? *use.half.beside : scratch_,
+          use.half.pair_scratch != nullptr ? *use.half.pair_scratch : scratch_,
           &slot.batch,
           dtype_,
           inputs.training,
@@ -86,14 +86,15 @@ void Executor::forward(const Action& action, const StepInputs& inputs, const Hal
     taken.output = x;
   }
   Slot& slot = state.slots.of(action.micro);
-  if (half.beside == nullptr && !is_open_) flows_[0].reset();  // discards the gradients of the last backward
+  if (half.pair_scratch == nullptr && !is_open_)
+    flows_[0].reset();  // discards the gradients of the last backward
   for (int index = from; index < to; ++index)
     forward_block(action, state, slot, static_cast<size_t>(index), inputs, half);
   if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
 }
 
-// If another rank has the next stage, the output of a stage is in a message of its own, from which it is
-// sent. If the block kept its output anyway, that message is not needed.
+// If another rank has the next stage, a stage's output is written to a message and sent from there. If the block keeps
+// its output anyway, the message is not needed.
 void Executor::forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
                              const StepInputs& inputs, const Half& half) {
   const StageBlock& block = state.stage.blocks.at(index);
@@ -115,7 +116,7 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
   KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
   if (kept_block != nullptr) offloading_.begin(*kept_block, stream_);
   compute(action, state, slot,
-          {index, half.beside != nullptr ? *half.beside : flows_[0], &slot.output, half,
+          {index, half.pair_scratch != nullptr ? *half.pair_scratch : flows_[0], &slot.output, half,
            leaves ? &message->memory : nullptr, kept_block},
           inputs, [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
   if (kept_block != nullptr) offloading_.filled(*kept_block);
@@ -133,13 +134,14 @@ void Executor::release_forward_only(StageState& state, Slot& slot) {
   if (is_last(state.stage)) finish(state, slot);
 }
 
-// The slot of the micro-batch on another stage; null if that is not on this rank, or not in flight there.
+// The slot of the micro-batch on another stage; null if the stage is not on this rank or the micro-batch is not in
+// flight.
 Slot* Executor::slot_of(int stage, int micro) {
   return is_local(stage) ? state_of({ActionKind::F, stage}).slots.find(micro) : nullptr;
 }
 
-// Ends the micro-batch on the stage. If the next stage is on this rank and has a W left, that reads its input here, so
-// the memory stays until then.
+// Ends the micro-batch on the stage. If the next stage is on this rank and still has a W, which reads its input in this
+// slot, the slot stays until then.
 void Executor::finish(StageState& state, Slot& slot) {
   const int stage = state.stage.index;
   const int micro = slot.micro;
@@ -166,7 +168,7 @@ void Executor::release(StageState& state, Slot& slot) {
   state.slots.release(slot);
 }
 
-// A measuring executor learns from the row which blocks' activations leave.
+// Finds in the row which blocks' activations are off-loaded, for a measuring executor.
 void Executor::find_kept_blocks(const RankPlan& row) {
   for (const Action& action : row)
     if (action.kind == ActionKind::Offload) state_of(action).slots.add_kept_block(action.block);
@@ -178,12 +180,12 @@ void Executor::move_activations(const Action& action) {
   check(kept_block != nullptr, "block {} has no memory for activations that leave", action.block);
   const Moved moved = action.kind == ActionKind::Offload ? offloading_.offload(*kept_block, stream_)
                                                          : offloading_.fetch(*kept_block);
-  // Tensors in it: those of its block, and the input of the next.
+  // Tensors in the kept block: its block's, and the input of the next block.
   for (Saved& saved : slot.saved)
     for (Tensor& tensor : saved.tensors()) moved.apply(tensor);
 }
 
-// A block reads what it has kept, and its input, the output of the block before.
+// A block's backward reads the tensors that it kept, and its input, which is the output of the previous block.
 void Executor::await_activations(Slot& slot, int index) {
   for (const int block : {index - 1, index})
     if (KeptBlock* kept_block = slot.kept_block(block)) offloading_.await(*kept_block, stream_);

@@ -1,4 +1,4 @@
-// Measures the memory a plan needs, by a walk that neither computes nor communicates.
+// Executor: the memory that a plan needs, measured by a dry run.
 #include <algorithm>
 
 #include "nn/shapes_only.h"
@@ -8,29 +8,29 @@ namespace trifold {
 
 // Calls walk(executor) with an executor that neither computes nor communicates.
 template <class Walk>
-ActivationMemory Executor::measure_walk(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
-                                        DType dtype, Walk walk) {
+ActivationMemory Executor::measure_walk(const PipelineRank& pipeline, const ParamList& params,
+                                        const Mesh& mesh, DType dtype, Walk walk) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   ShapesOnly shapes(params, dtype);
-  Executor walker(place, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
+  Executor walker(pipeline, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
   walk(walker);
   return walker.measured();
 }
 
-ActivationMemory Executor::measure(const PipelinePlace& place, const ParamList& params, const Mesh& mesh,
+ActivationMemory Executor::measure(const PipelineRank& pipeline, const ParamList& params, const Mesh& mesh,
                                    const RankPlan& row, const Batch& batch, DType dtype) {
   const auto walk = [&](Executor& walker) {
     const auto give_batch = [&](int) { return batch; };
     walker.run(row, {0, 1.0, true, give_batch, kNoOthers});
   };
-  return measure_walk(place, params, mesh, dtype, walk);
+  return measure_walk(pipeline, params, mesh, dtype, walk);
 }
 
-ActivationMemory Executor::measure_forward(const PipelinePlace& place, const ParamList& params,
+ActivationMemory Executor::measure_forward(const PipelineRank& pipeline, const ParamList& params,
                                            const Mesh& mesh, const Batch& batch, DType dtype) {
   const auto walk = [&](Executor& walker) { walker.evaluate(batch); };
-  return measure_walk(place, params, mesh, dtype, walk);
+  return measure_walk(pipeline, params, mesh, dtype, walk);
 }
 
 ActivationMemory Executor::measured() const {
@@ -39,12 +39,12 @@ ActivationMemory Executor::measured() const {
   for (const Arena& flow : flows_) memory.flow = std::max(memory.flow, flow.peak());
   memory.flows = flows_[1].peak() == 0 ? 1 : 2;
   memory.scratch = scratch_.peak();
-  memory.beside = beside_.peak();
+  memory.pair_scratch = pair_scratch_.peak();
   memory.message = messages_.bytes();
   memory.kept_blocks = offloading_.peak();
-  if (place_.offloads_device) {
-    memory.kept_places = offloading_.most_blocks();
-    memory.kept_blocks = memory.largest_kept_block() * static_cast<size_t>(memory.kept_places);
+  if (pipeline_.offloads_device) {
+    memory.kept_buffers = offloading_.most_blocks();
+    memory.kept_blocks = memory.largest_kept_block() * static_cast<size_t>(memory.kept_buffers);
   }
   // The walk does not model how long a message takes to be sent: add one for each direction.
   memory.messages = messages_.count() == 0 ? 0 : messages_.count() + 2;

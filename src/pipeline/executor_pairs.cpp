@@ -1,24 +1,24 @@
-// A forward and a backward that take turns.
+// Executor: pairs of a forward and a backward that take turns.
 #include "pipeline/executor.h"
 
 namespace trifold {
 
 namespace {
 
-// Gives the turn to the half that does not have it.
-class Turning final : public OtherHalf {
+// Switches to the other half.
+class Switching final : public OtherHalf {
  public:
-  Turning(Stream& exchanges, Fiber::Turns& turns) : OtherHalf(exchanges), turns_(turns) {}
+  Switching(Stream& stream, Fiber::Turns& turns) : OtherHalf(stream), turns_(turns) {}
   void compute() override { turns_.switch_over(); }
 
  private:
   Fiber::Turns& turns_;
 };
 
-// For halves that run one after the other.
-class Waiting final : public OtherHalf {
+// For halves that run one after the other: yielding does nothing.
+class Sequential final : public OtherHalf {
  public:
-  explicit Waiting(Stream& exchanges) : OtherHalf(exchanges) {}
+  explicit Sequential(Stream& stream) : OtherHalf(stream) {}
   void compute() override {}
 };
 
@@ -37,29 +37,30 @@ void Executor::compute(const Action& action, const StepInputs& inputs, const Hal
   }
 }
 
-// Of one micro-batch, the backward needs the forward. Otherwise the backward begins: it sends the gradients of its last
-// block before it computes much, and they are under way in the forward's first turn.
+// If both are of the same micro-batch, they run in order, because the backward needs the forward. Otherwise the
+// backward begins: it soon sends the gradients of its last block, and these are in flight during the forward's first
+// turn.
 void Executor::execute_pair(const Action& first, const Action& second, const StepInputs& inputs) {
   const bool forward_first = first.kind == ActionKind::F;
   const Action& forward = forward_first ? first : second;
   const Action& backward = forward_first ? second : first;
-  Stream& exchanges = place_.exchange_stream != nullptr ? *place_.exchange_stream : stream_;
+  Stream& exchanges = pipeline_.exchange_stream != nullptr ? *pipeline_.exchange_stream : stream_;
   if (measuring_ || inputs.watch != nullptr || forward.micro == backward.micro) {
-    Waiting other(exchanges);
-    // In turns the forward begins before the backward has ended, so the memory of both at once is measured.
+    Sequential other(exchanges);
+    // Measures the forward first: in a run both halves have memory at the same time.
     for (const Action* action : {measuring_ ? &forward : &first, measuring_ ? &backward : &second}) {
       if (inputs.watch != nullptr) inputs.watch->before(*action);
-      compute(*action, inputs, {&other, action == &forward ? &beside_ : nullptr});
+      compute(*action, inputs, {&other, action == &forward ? &pair_scratch_ : nullptr});
       if (inputs.watch != nullptr) inputs.watch->after(*action);
     }
     return;
   }
-  beside_.reset();
+  pair_scratch_.reset();
   if (fiber_ == nullptr) fiber_ = std::make_unique<Fiber>();
   OtherHalf* of_forward = nullptr;
-  const auto body = [&] { compute(forward, inputs, {of_forward, &beside_}); };
+  const auto body = [&] { compute(forward, inputs, {of_forward, &pair_scratch_}); };
   Fiber::Turns turns(*fiber_, body);
-  Turning other(exchanges, turns);
+  Switching other(exchanges, turns);
   of_forward = &other;
   compute(backward, inputs, {&other, nullptr});
   while (!turns.ended()) turns.switch_over();

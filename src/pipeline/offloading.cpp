@@ -10,7 +10,7 @@ namespace trifold {
 
 namespace {
 
-// The memory of an arena, which begins at a page.
+// The first byte of an arena, which begins at a page.
 std::byte* begin_of(Arena& memory) {
   const Arena::Mark mark = memory.mark();
   memory.reset();
@@ -19,8 +19,8 @@ std::byte* begin_of(Arena& memory) {
   return begin;
 }
 
-// Gives the pages of [begin, begin + bytes) back to the system.
-void give_back(std::byte* begin, size_t bytes) {
+// Releases the pages of [begin, begin + bytes) to the system.
+void release_pages(std::byte* begin, size_t bytes) {
   if (bytes > 0) madvise(begin, bytes, MADV_DONTNEED);
 }
 
@@ -31,15 +31,15 @@ Offloading::Offloading(const std::string& folder, size_t file_bytes, size_t limi
       transfers_(&transfers),
       limit_(limit) {}
 
-Offloading::Offloading(const OpTable& ops, size_t host_bytes, size_t place_bytes, int places,
+Offloading::Offloading(const OpTable& ops, size_t host_bytes, size_t buffer_bytes, int buffers,
                        Stream& transfers)
     : ops_(&ops),
       host_(Buffer::shared(host_bytes, ops.device)),
-      place_bytes_(place_bytes),
+      buffer_bytes_(buffer_bytes),
       transfers_(&transfers),
-      limit_(static_cast<size_t>(places) * place_bytes) {
-  for (int i = 0; i < places; ++i)
-    places_.push_back(std::make_unique<KeptPlace>(Arena(place_bytes, ops.device)));
+      limit_(static_cast<size_t>(buffers) * buffer_bytes) {
+  for (int i = 0; i < buffers; ++i)
+    buffers_.push_back(std::make_unique<KeptBuffer>(Arena(buffer_bytes, ops.device)));
 }
 
 Offloading::~Offloading() {
@@ -67,54 +67,54 @@ void Offloading::remove(size_t bytes) {
   --blocks_;
 }
 
-// The one that was left first, which is likely to be spare.
-KeptPlace& Offloading::take_place() {
+// Takes the buffer that has been free longest, whose last use is likely to be complete.
+KeptBuffer& Offloading::take_buffer() {
   const auto free =
-      std::find_if(places_.begin(), places_.end(), [](const auto& place) { return !place->taken; });
-  check(free != places_.end(), "more activations that may leave are in memory than the {} planned",
-        places_.size());
-  std::rotate(free, free + 1, places_.end());
-  KeptPlace& place = *places_.back();
-  place.taken = true;
-  return place;
+      std::find_if(buffers_.begin(), buffers_.end(), [](const auto& buffer) { return !buffer->taken; });
+  check(free != buffers_.end(), "more activations that may leave are in memory than the {} planned",
+        buffers_.size());
+  std::rotate(free, free + 1, buffers_.end());
+  KeptBuffer& buffer = *buffers_.back();
+  buffer.taken = true;
+  return buffer;
 }
 
 Tensor Offloading::on_host(const KeptBlock& kept_block) const {
-  return {host_.data() + kept_block.place, DType::U8, {static_cast<int64_t>(kept_block.bytes)}};
+  return {host_.data() + kept_block.offset, DType::U8, {static_cast<int64_t>(kept_block.bytes)}};
 }
 
-// The kept block that is leaving has left, or will have before anything else is moved.
+// Ends the off-loading of a kept block: its move is complete, or will be before the next move begins.
 void Offloading::settle() {
-  if (leaving_ == nullptr) return;
-  leaving_->state = KeptBlock::State::Away;
-  remove(leaving_->bytes);
-  if (leaving_->where != nullptr) {
-    leaving_->where->spare = leaving_->moved;
-    leaving_->where->taken = false;
+  if (offloading_ == nullptr) return;
+  offloading_->state = KeptBlock::State::Offloaded;
+  remove(offloading_->bytes);
+  if (offloading_->buffer != nullptr) {
+    offloading_->buffer->spare = offloading_->moved;
+    offloading_->buffer->taken = false;
   }
-  leaving_ = nullptr;
+  offloading_ = nullptr;
 }
 
 void Offloading::begin(KeptBlock& kept_block, Stream& compute) {
   if (ops_ != nullptr) {
-    kept_block.where = &take_place();
-    compute.wait(kept_block.where->spare);
+    kept_block.buffer = &take_buffer();
+    compute.wait(kept_block.buffer->spare);
   }
   kept_block.memory().reset();
 }
 
 void Offloading::filled(KeptBlock& kept_block) {
   kept_block.bytes = kept_block.memory().used();
-  kept_block.state = KeptBlock::State::Here;
+  kept_block.state = KeptBlock::State::InMemory;
   add(kept_block.bytes);
 }
 
 Moved Offloading::offload(KeptBlock& kept_block, Stream& compute) {
-  check(kept_block.state == KeptBlock::State::Here, "what it off-loads is not in memory");
-  if (leaving_ != nullptr) compute.wait(leaving_->moved);
+  check(kept_block.state == KeptBlock::State::InMemory, "what it off-loads is not in memory");
+  if (offloading_ != nullptr) compute.wait(offloading_->moved);
   settle();
-  leaving_ = &kept_block;
-  kept_block.state = KeptBlock::State::Leaving;
+  offloading_ = &kept_block;
+  kept_block.state = KeptBlock::State::Offloading;
   if (!moves()) return {};
   transfers_->wait(compute.record());
   std::byte* from = begin_of(kept_block.memory());
@@ -124,56 +124,57 @@ Moved Offloading::offload(KeptBlock& kept_block, Stream& compute) {
     ops_->copy(*transfers_, to, {from, to.dtype, to.shape});
     moved = {from, static_cast<std::byte*>(to.data), kept_block.bytes};
   } else {
-    transfers_->run([file = file_.get(), from, place = kept_block.place, bytes = kept_block.bytes] {
-      file->write(from, place, bytes);
-      give_back(from, bytes);
+    transfers_->run([file = file_.get(), from, offset = kept_block.offset, bytes = kept_block.bytes] {
+      file->write(from, offset, bytes);
+      release_pages(from, bytes);
     });
   }
   kept_block.moved = transfers_->record();
   return moved;
 }
 
-// Moves are in order, so what is leaving has left before this begins.
+// Moves are in order, so a kept block that is being off-loaded has left memory before this move begins.
 Moved Offloading::fetch(KeptBlock& kept_block) {
   settle();
-  check(kept_block.state == KeptBlock::State::Away, "what it fetches is not off-loaded");
-  kept_block.state = KeptBlock::State::Coming;
+  check(kept_block.state == KeptBlock::State::Offloaded, "what it fetches is not off-loaded");
+  kept_block.state = KeptBlock::State::Fetching;
   add(kept_block.bytes);
   if (!moves()) return {};
   Moved moved;
   if (ops_ != nullptr) {
-    kept_block.where = &take_place();
-    transfers_->wait(kept_block.where->spare);
+    kept_block.buffer = &take_buffer();
+    transfers_->wait(kept_block.buffer->spare);
     std::byte* to = begin_of(kept_block.memory());
     const Tensor from = on_host(kept_block);
     ops_->copy(*transfers_, {to, from.dtype, from.shape}, from);
     moved = {static_cast<std::byte*>(from.data), to, kept_block.bytes};
   } else {
-    transfers_->run([file = file_.get(), to = begin_of(kept_block.memory()), place = kept_block.place,
-                     bytes = kept_block.bytes] { file->read(to, place, bytes); });
+    transfers_->run([file = file_.get(), to = begin_of(kept_block.memory()), offset = kept_block.offset,
+                     bytes = kept_block.bytes] { file->read(to, offset, bytes); });
   }
   kept_block.moved = transfers_->record();
   return moved;
 }
 
 void Offloading::await(KeptBlock& kept_block, Stream& compute) {
-  if (kept_block.state == KeptBlock::State::Here) return;
-  check(kept_block.state == KeptBlock::State::Coming, "activations that it reads are off-loaded");
+  if (kept_block.state == KeptBlock::State::InMemory) return;
+  check(kept_block.state == KeptBlock::State::Fetching, "activations that it reads are off-loaded");
   compute.wait(kept_block.moved);
-  kept_block.state = KeptBlock::State::Here;
+  kept_block.state = KeptBlock::State::InMemory;
 }
 
 void Offloading::release(KeptBlock& kept_block, Stream& compute) {
   if (kept_block.state == KeptBlock::State::Empty) return;
-  check(kept_block.state == KeptBlock::State::Here, "activations that are not in memory cannot be released");
+  check(kept_block.state == KeptBlock::State::InMemory,
+        "activations that are not in memory cannot be released");
   kept_block.state = KeptBlock::State::Empty;
   remove(kept_block.bytes);
-  if (kept_block.where != nullptr) {
-    kept_block.where->spare = compute.record();
-    kept_block.where->taken = false;
+  if (kept_block.buffer != nullptr) {
+    kept_block.buffer->spare = compute.record();
+    kept_block.buffer->taken = false;
   } else if (moves()) {
     compute.run(
-        [begin = begin_of(kept_block.memory()), bytes = kept_block.bytes] { give_back(begin, bytes); });
+        [begin = begin_of(kept_block.memory()), bytes = kept_block.bytes] { release_pages(begin, bytes); });
   }
 }
 

@@ -1,16 +1,16 @@
-// Offloading: activations that leave memory between forward and backward (OFFLOAD and FETCH of a plan): the host's
-// memory for a file, a device's for pinned memory of the host.
+// Offloading: moves activations out of memory between forward and backward (OFFLOAD and FETCH of a plan): from host
+// memory to a file, or from device memory to pinned host memory.
 //
-// The tensors that a block keeps of a micro-batch and that may leave memory are in a KeptBlock of its slot. On the
-// host its addresses stay reserved while its content is in the file, so tensors in it stay valid. Pages are given back
-// to the system when the content has left, and after the last backward that reads it.
+// The tensors that a block keeps of a micro-batch, if the plan off-loads them, are in a KeptBlock of the slot. On the
+// host its addresses stay reserved while its content is in the file, so its tensors stay valid. Pages are released to
+// the system when the content has been written, and after the last backward that reads it.
 //
-// A device has a few places, each for the largest kept block: as many as there are kept blocks in memory at once. A
-// kept block is filled in one place and may come back to another. Tensors in it have to follow it, also to the host's
-// memory: so each points to memory that no other kept block has.
+// A device has a few buffers, each as large as the largest kept block: as many as kept blocks are in memory at the same
+// time. A kept block may be fetched into another buffer than it was filled in. Its tensors are moved with it, also to
+// host memory (Moved), so each points to memory that no other kept block has.
 //
-// Moves are in order on a stream of their own, so they overlap with computation. One kept block at a time is leaving:
-// the next OFFLOAD waits until it has left, and until then it counts as in memory.
+// Moves run in order on a stream of their own and overlap with computation. One kept block at a time is being
+// off-loaded: the next OFFLOAD waits for it, and until then it counts as in memory.
 #pragma once
 
 #include <cstddef>
@@ -25,36 +25,36 @@
 
 namespace trifold {
 
-// Memory of a device for one kept block at a time.
-struct KeptPlace {
-  explicit KeptPlace(Arena arena) : memory(std::move(arena)) {}
+// Device memory for one kept block at a time.
+struct KeptBuffer {
+  explicit KeptBuffer(Arena arena) : memory(std::move(arena)) {}
 
   Arena memory;
   bool taken = false;
-  Event spare;  // the last use of it is done
+  Event spare;  // completes with the last use
 };
 
 // The tensors that one block keeps of one micro-batch.
 struct KeptBlock {
   explicit KeptBlock(Arena arena) : own(std::move(arena)) {}
 
-  enum class State { Empty, Here, Leaving, Away, Coming };
-  Arena own;                   // without memory if there are places
-  KeptPlace* where = nullptr;  // where it is, or was last
+  enum class State { Empty, InMemory, Offloading, Offloaded, Fetching };
+  Arena own;                     // memory, if there are no shared buffers
+  KeptBuffer* buffer = nullptr;  // the shared buffer that it is in, or was in last
   State state = State::Empty;
-  size_t bytes = 0;  // kept in it
-  size_t place = 0;  // in the file, or in the host's memory
-  Event moved;       // the last move is done
+  size_t bytes = 0;   // size of the content
+  size_t offset = 0;  // in the file, or in host memory
+  Event moved;        // completes with the last move
 
-  Arena& memory() { return where != nullptr ? where->memory : own; }
+  Arena& memory() { return buffer != nullptr ? buffer->memory : own; }
 };
 
-// Addresses of a kept block that have changed: [from, from + bytes) are [to, to + bytes) now.
+// A change of a kept block's addresses from [from, from + bytes) to [to, to + bytes).
 struct Moved {
   std::byte* from = nullptr;
   std::byte* to = nullptr;
   size_t bytes = 0;
-  // A tensor in the kept block follows it.
+  // Adjusts the address of a tensor, if it is in the kept block.
   void apply(Tensor& tensor) const {
     auto* data = static_cast<std::byte*>(tensor.data);
     if (data >= from && data < from + bytes) tensor.data = to + (data - from);
@@ -63,58 +63,60 @@ struct Moved {
 
 class Offloading {
  public:
-  // Counts only: for executors that neither compute nor move. With places, a kept block counts as one.
+  // Counts only, for executors that neither compute nor move.
   Offloading() = default;
-  // A file of `file_bytes` in `folder`; at most `limit` bytes of kept blocks are in memory at once. Moves run on
-  // `transfers`, which must outlive this object. BadInput if the folder cannot take the file.
+  // Off-loads to a file of `file_bytes` in `folder`; at most `limit` bytes of kept blocks are in memory at the same
+  // time. Moves run on `transfers`, which must outlive this object. BadInput if the folder has no room for the file.
   Offloading(const std::string& folder, size_t file_bytes, size_t limit, Stream& transfers);
-  // Between `places` of `place_bytes` on the device of `ops` and `host_bytes` of the host's memory. References must
-  // outlive this object.
-  Offloading(const OpTable& ops, size_t host_bytes, size_t place_bytes, int places, Stream& transfers);
-  // Waits for moves in flight: they use the kept blocks.
+  // Off-loads from `buffers` buffers of `buffer_bytes` on the device of `ops` to `host_bytes` of host memory.
+  // References must outlive this object.
+  Offloading(const OpTable& ops, size_t host_bytes, size_t buffer_bytes, int buffers, Stream& transfers);
+  // Waits for moves in flight, which use the kept blocks.
   ~Offloading();
   Offloading(Offloading&&) = default;
   Offloading& operator=(Offloading&&) = default;
 
-  // The folder of such files, with what messages say of it.
+  // The folder for the file, with the option and the remedy that messages name.
   static MemoryFolder folder(const std::string& path);
 
-  // Gives a kept block memory, which the forward is about to fill on `compute`.
+  // Provides memory for a kept block, which the forward then fills on `compute`.
   void begin(KeptBlock& kept_block, Stream& compute);
-  // The forward has filled it.
+  // Called when the forward has filled the kept block.
   void filled(KeptBlock& kept_block);
-  // `compute` is the stream that fills and reads kept blocks. A kept block that is off-loaded must be fetched, and one
-  // that is coming must be awaited, before it is read or released. Both say where its tensors are from now on.
+  // Start moving a kept block and return its change of addresses. `compute` is the stream that fills and reads kept
+  // blocks. A kept block that is off-loaded must be fetched, and then awaited, before it is read or released.
   Moved offload(KeptBlock& kept_block, Stream& compute);
   Moved fetch(KeptBlock& kept_block);
   void await(KeptBlock& kept_block, Stream& compute);
-  // Its content is not needed any more; no effect if it is empty.
+  // Discards the content; no effect if the kept block is empty.
   void release(KeptBlock& kept_block, Stream& compute);
 
-  // The most bytes of kept blocks in memory at once so far, or of the places that they needed; and the most kept
-  // blocks.
-  size_t peak() const { return place_bytes_ > 0 ? place_bytes_ * static_cast<size_t>(most_blocks_) : peak_; }
+  // The largest size so far of kept blocks in memory at the same time, or of the buffers that they needed, in bytes;
+  // and the largest number of kept blocks in memory.
+  size_t peak() const {
+    return buffer_bytes_ > 0 ? buffer_bytes_ * static_cast<size_t>(most_blocks_) : peak_;
+  }
   int most_blocks() const { return most_blocks_; }
 
  private:
-  // Whether contents move, or are counted only.
+  // Whether contents are moved; otherwise only counted.
   bool moves() const { return transfers_ != nullptr; }
   void add(size_t bytes);
   void remove(size_t bytes);
   void settle();
-  KeptPlace& take_place();
+  KeptBuffer& take_buffer();
   Tensor on_host(const KeptBlock& kept_block) const;
 
   std::unique_ptr<FileMemory> file_;
-  const OpTable* ops_ = nullptr;  // of a device
+  const OpTable* ops_ = nullptr;  // null on the host
   Buffer host_;
-  std::vector<std::unique_ptr<KeptPlace>> places_;
-  size_t place_bytes_ = 0;
+  std::vector<std::unique_ptr<KeptBuffer>> buffers_;
+  size_t buffer_bytes_ = 0;
   Stream* transfers_ = nullptr;
   size_t limit_ = 0;
   size_t now_ = 0, peak_ = 0;
   int blocks_ = 0, most_blocks_ = 0;
-  KeptBlock* leaving_ = nullptr;
+  KeptBlock* offloading_ = nullptr;
 };
 
 }  // namespace trifold

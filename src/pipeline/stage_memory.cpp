@@ -5,7 +5,7 @@
 namespace trifold {
 
 size_t ActivationMemory::total() const {
-  size_t bytes = static_cast<size_t>(flows) * flow + scratch + beside +
+  size_t bytes = static_cast<size_t>(flows) * flow + scratch + pair_scratch +
                  message * static_cast<size_t>(messages) + kept_blocks;
   for (const StageMemory& stage : stages) bytes += stage.total();
   return bytes;
@@ -69,7 +69,7 @@ void Messages::release(Message& message, const Event& spare) {
   free_.push_back(&message);
 }
 
-// In the order of their creation, so that they are taken in the same order in every step.
+// Frees messages in the order of their creation, so that every step takes them in the same order.
 void Messages::release_all() {
   free_.clear();
   for (auto& message : all_) {
@@ -84,14 +84,14 @@ size_t Messages::bytes() const {
   return most;
 }
 
-StageSlots::StageSlots(const StageMemory& memory, Device* device, size_t& place) {
+StageSlots::StageSlots(const StageMemory& memory, Device* device, size_t& offset) {
   for (int i = 0; i < memory.slots; ++i) {
     Slot& slot = *slots_.emplace_back(std::make_unique<Slot>(Arena(memory.keep, device)));
     for (const size_t bytes : memory.kept_blocks) {
       slot.kept_blocks.push_back(bytes > 0 ? std::make_unique<KeptBlock>(Arena(device == nullptr ? bytes : 0))
                                            : nullptr);
-      if (bytes > 0) slot.kept_blocks.back()->place = place;
-      place += bytes;
+      if (bytes > 0) slot.kept_blocks.back()->offset = offset;
+      offset += bytes;
     }
   }
   for (int i = 0; i < memory.pending; ++i)
@@ -112,7 +112,7 @@ void StageSlots::add_kept_block(int block) {
 
 namespace {
 
-// The first entry that no micro-batch uses; when measuring, a new one if there is none.
+// The first entry that no micro-batch uses. A measuring instance adds one if there is none.
 template <class Entry>
 Entry& free_entry(std::vector<std::unique_ptr<Entry>>& entries, bool measuring, const char* what) {
   for (auto& entry : entries)

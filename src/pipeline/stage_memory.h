@@ -1,5 +1,5 @@
-// The memory in which one rank's executor works: slots for micro-batches in flight, memory for gradients that
-// wait for their W, and messages. All of it is allocated once; a dry walk of the plan measures its size.
+// The memory of a rank's executor: slots for micro-batches in flight, memory for gradients between I and W, and
+// messages. All of it is allocated once; a dry run of the plan measures its size.
 #pragma once
 
 #include <cstddef>
@@ -14,29 +14,32 @@ namespace trifold {
 
 // Bytes of activation memory of one stage.
 struct StageMemory {
-  size_t keep = 0;  // of one slot
-  int slots = 0;    // micro-batches in flight at once
+  size_t keep = 0;  // one slot
+  int slots = 0;    // the most micro-batches in flight at the same time
   size_t held = 0;  // activation gradients of one micro-batch from its I to its W
-  int pending = 0;  // micro-batches between I and W at once
-  // [block] what it keeps of one micro-batch if the plan off-loads that, otherwise 0: it is in `keep`. Empty: none.
+  int pending = 0;  // the most micro-batches between I and W at the same time
+  // [block] the kept block of one micro-batch if the plan off-loads it; 0: the tensors are in `keep`. Empty: no kept
+  // blocks.
   std::vector<size_t> kept_blocks = {};
-  // Without kept blocks.
+  // All memory except kept blocks.
   size_t total() const { return keep * static_cast<size_t>(slots) + held * static_cast<size_t>(pending); }
 };
 
-// Bytes of activation memory that a plan needs on one rank, and the other results of its walk.
+// Bytes of activation memory that a plan needs on one rank, and the other results of its dry run.
 struct ActivationMemory {
   std::vector<StageMemory> stages;
-  size_t flow = 0;     // of one of the gradient arenas of B
-  int flows = 2;       // 1 if every stage has only one block
-  size_t scratch = 0;  // temporaries
-  size_t beside = 0;   // those of a forward beside a backward; 0 if the plan has no such pairs
-  size_t message = 0;  // of one message
+  size_t flow = 0;          // one of the gradient arenas of B
+  int flows = 2;            // 1 if every stage has only one block
+  size_t scratch = 0;       // temporaries
+  size_t pair_scratch = 0;  // temporaries and gradients of the forward of a pair; 0 if the plan has no pairs
+  size_t message = 0;       // one message
   int messages = 0;
-  size_t kept_blocks = 0;  // the most bytes of kept blocks in memory at once; on a device those of the places
-  int kept_places = 0;     // for them there
-  int batches = 1;         // micro-batches whose data must stay valid at once, copied by the
-                           // executor to a device; 0: they are already there
+  // The most bytes of kept blocks in memory at the same time; on a device, all their buffers.
+  size_t kept_blocks = 0;
+  int kept_buffers = 0;  // buffers for kept blocks on a device
+  // The most micro-batches whose data must be valid at the same time, which the executor copies to a device; 0: the
+  // data is already there.
+  int batches = 1;
   std::vector<int> micro_order;  // micro-batches in the order in which their data is requested
   size_t total() const;
   // Bytes of the file, or of host memory, for all kept blocks of all slots.
@@ -44,9 +47,9 @@ struct ActivationMemory {
   size_t largest_kept_block() const;
 };
 
-// A tensor sent between two stages: an activation going forward or its gradient coming back.
+// A tensor sent between two stages: an activation or its gradient.
 struct Message {
-  // x of a stage, dy of a stage; y and dx to be sent.
+  // Input: x of a stage; Gradient: dy of a stage; Output and Outgoing: y and dx to be sent.
   enum class Role { Free, Input, Gradient, Output, Outgoing };
   explicit Message(Arena arena) : memory(std::move(arena)) {}
 
@@ -55,17 +58,17 @@ struct Message {
   Role role = Role::Free;
   int stage = 0;  // the stage of x, dy or dx
   int micro = 0;
-  Event ready;  // the content has arrived
-  Event spare;  // the last reader is done
+  Event ready;  // completes when the content has arrived
+  Event spare;  // completes with the last reader
 };
 
 class Messages {
  public:
-  // `count` messages of `bytes`; a measuring instance makes messages on demand.
+  // `count` messages of `bytes` each. A measuring instance makes messages on demand.
   Messages(size_t bytes, int count, Device* device = nullptr);
   static Messages measuring();
 
-  // A free message, the one that has been free longest; `stream` waits until its last reader is done.
+  // Takes the message that has been free longest; `stream` waits for its last reader.
   Message& take(Message::Role role, int stage, int micro, DType dtype, const Shape& shape, Stream& stream);
   // Null if there is none.
   Message* find(Message::Role role, int stage, int micro);
@@ -75,11 +78,11 @@ class Messages {
   void release_all();
 
   int count() const { return static_cast<int>(all_.size()); }
-  size_t bytes() const;  // of the largest
+  size_t bytes() const;  // size of the largest message
 
  private:
   std::vector<std::unique_ptr<Message>> all_;
-  std::vector<Message*> free_;  // in the order of their release
+  std::vector<Message*> free_;  // in order of release
   bool measuring_ = false;
 };
 
@@ -88,21 +91,21 @@ struct Slot {
   explicit Slot(Arena arena) : keep(std::move(arena)) {}
 
   Arena keep;
-  // [block] null: what it keeps is in `keep`. Blocks at the end may be missing.
+  // [block] null: the block's tensors are in `keep`. Blocks at the end may be missing.
   std::vector<std::unique_ptr<KeptBlock>> kept_blocks;
-  // Of a block; null if there is none, or no such block.
+  // The kept block of a block; null if there is none.
   KeptBlock* kept_block(int block) {
     const auto index = static_cast<size_t>(block);
     return block >= 0 && index < kept_blocks.size() ? kept_blocks[index].get() : nullptr;
   }
-  std::vector<Saved> saved;  // one per block; made when the slot is first used
-  int forwarded = 0;         // blocks that have gone forward
+  std::vector<Saved> saved;  // by block; made when the slot is first used
+  int forwarded = 0;         // blocks whose forward has run
   Batch batch;
-  Tensor output;    // of the stage's last block; in a message if another rank continues
-  Tensor gradient;  // of the output of the block whose backward comes next
+  Tensor output;    // the stage's output; in a message if another rank has the next stage
+  Tensor gradient;  // the gradient of the output of the block whose backward is next
   int micro = Action::kAll;
-  Event sent;             // its output has been sent
-  bool finished = false;  // its last backward is done; a stage behind may still read its output
+  Event sent;             // completes when the output has been sent
+  bool finished = false;  // the last backward is done; a later stage may still read the output
 };
 
 // Gradients of a micro-batch between I and W.
@@ -116,16 +119,16 @@ struct PendingWeightGrad {
 // The slots of one stage.
 class StageSlots {
  public:
-  // `place` is where the kept blocks begin in their file, and is moved behind them; on a device they have no memory of
-  // their own.
-  StageSlots(const StageMemory& memory, Device* device, size_t& place);
+  // `offset`: in, the offset of the kept blocks in the file or in host memory; out, the offset after them. On a device
+  // kept blocks have no memory of their own.
+  StageSlots(const StageMemory& memory, Device* device, size_t& offset);
   static StageSlots measuring();
 
-  // Of a measuring instance: the plan off-loads what this block keeps.
+  // For a measuring instance: the plan off-loads this block's tensors.
   void add_kept_block(int block);
   Slot& take(int micro, Stream& stream);
   Slot* find(int micro);  // null if the micro-batch is not in flight
-  Slot& of(int micro);    // throws then
+  Slot& of(int micro);    // throws if the micro-batch is not in flight
   void release(Slot& slot) { slot.micro = Action::kAll; }
   PendingWeightGrad& add_pending(int micro);
   PendingWeightGrad* find_pending(int micro);
@@ -139,7 +142,7 @@ class StageSlots {
 
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::unique_ptr<PendingWeightGrad>> pending_;
-  std::vector<bool> offloaded_;  // [block] of a measuring instance
+  std::vector<bool> offloaded_;  // [block] set by add_kept_block
   bool measuring_ = false;
 };
 

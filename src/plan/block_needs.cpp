@@ -100,7 +100,7 @@ PerLayers line_through(Number one, Number two) {
 StageNeeds needs_between(const ActivationMemory& one, const ActivationMemory& two) {
   return {line_through(one.stages[0].keep, two.stages[0].keep),
           line_through(one.stages[0].held, two.stages[0].held), line_through(one.flow, two.flow),
-          line_through(one.scratch, two.scratch), line_through(one.beside, two.beside)};
+          line_through(one.scratch, two.scratch), line_through(one.pair_scratch, two.pair_scratch)};
 }
 
 BlockNeeds walked_needs(const RunSpec& run, bool split) {

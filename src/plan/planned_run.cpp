@@ -14,7 +14,7 @@ PlannedRun::PlannedRun(RunSpec run, StepOrder order)
       sizes_(mesh_sizes(run_.mesh)),
       zero_(zero_sharing(run_)),
       order_(std::move(order)),
-      cut_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.places()),
+      cut_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.stage_ranks()),
       shape_(plan_shape(run_, order_, cut_, run_.reduces_each())),
       plan_(complete_plan(order_, shape_)) {
   for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)

@@ -286,7 +286,7 @@ class Builder {
     for (auto [type, bytes] : {std::pair{TokenDispatcher::AllToAll, &report.all_to_all},
                                {TokenDispatcher::AllGather, &report.all_gather}}) {
       other.mesh.moe_token_dispatcher_type = type;
-      const CutModel model(other.model, other.mesh, Mesh(sizes_, {}), other.seed, order_.places());
+      const CutModel model(other.model, other.mesh, Mesh(sizes_, {}), other.seed, order_.stage_ranks());
       const SentBytes sent = sent_bytes(other, model.model, load);
       for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
         *bytes = std::max(*bytes, traffic_of(rank, sent.experts));

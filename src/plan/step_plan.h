@@ -27,7 +27,7 @@ struct StepOrder {
   std::optional<AutomaticChoice> automatic = {};  // with --schedule auto
 
   // The pipeline ranks of the stages, for CutModel.
-  StagePlaces places() const { return {rank_of_stage, lookups}; }
+  StageRanks stage_ranks() const { return {rank_of_stage, lookups}; }
 };
 
 // The number of global batches that one plan covers from step `done` on: more than 1 only for asynchronous schedules,

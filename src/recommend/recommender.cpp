@@ -127,7 +127,7 @@ Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
       feature_gradients_(memory_.feature_gradients, ops_.device),
       scores_(Buffer::shared(static_cast<size_t>(samples_ * setup.model.logits()) * size_of(setup.dtype),
                              ops_.device)),
-      executor_(std::make_unique<Executor>(step_place(setup, model_), mesh_, ops_, weights_, &grads_,
+      executor_(std::make_unique<Executor>(step_pipeline(setup, model_), mesh_, ops_, weights_, &grads_,
                                            compute_, compute_, setup.dense_dtype(), memory_.blocks)) {
   setup_.storage.on_device = ops_.device != nullptr;
   check_table_step(gradients_row_, step_shape(setup));

@@ -114,9 +114,9 @@ std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& sourc
   Batch shapes = batch_without_memory(micro_batch_size, source.seq_length());
   cut_rows(shapes, rows_here(replica.model().row_cut, source.seq_length(), mesh.sizes(), mesh.coords()));
   Executor executor(
-      replica.place(), mesh, replica.ops(), replica.weights(), nullptr, replica.compute(), replica.side(),
+      replica.pipeline(), mesh, replica.ops(), replica.weights(), nullptr, replica.compute(), replica.side(),
       replica.dtype(),
-      Executor::measure_forward(replica.place(), replica.model().params, mesh, shapes, replica.dtype()));
+      Executor::measure_forward(replica.pipeline(), replica.model().params, mesh, shapes, replica.dtype()));
   BatchBuffer buffer(source, micro_batch_size);
   std::optional<LossSums> sums;
   abort_on_error(replica.world(), [&] {

@@ -24,7 +24,7 @@ MeshConfig with_agreed_threads(MeshConfig mesh, Communicator& world, int threads
 }  // namespace
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
-                 uint64_t seed, StagePlaces places, const ZeroConfig& zero,
+                 uint64_t seed, StageRanks stage_ranks, const ZeroConfig& zero,
                  const std::vector<int>& weight_versions, const PrecisionConfig& precision)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
@@ -36,19 +36,19 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
       comm_(comm_mode(world), comm_pool_, ops_.device, QueueUse::Communicating),
       dtype_(dtype),
       cut_(model, with_agreed_threads(mesh, world, ops_.device == nullptr ? pool_.size() : 1), mesh_, seed,
-           std::move(places)),
+           std::move(stage_ranks)),
       layout_(cut_, mesh_.sizes(), mesh_.coords(), zero,
               zero_sharing(zero, mesh_.sizes(), world.world_nodes())),
-      place_(layout_.place()) {
+      pipeline_(layout_.pipeline()) {
   if (mesh_.size(Axis::Pp) > 1) connect_pipeline();
   if (mesh.cpu_offloading_num_layers > 0) {
     offload_worker_ = std::make_unique<Worker>(comm_mode(world), ops_.device);
-    if (ops_.device == nullptr) place_.offload_folder = mesh.cpu_offloading_folder.value();
-    place_.offload_stream = &offload_worker_->stream;
+    if (ops_.device == nullptr) pipeline_.offload_folder = mesh.cpu_offloading_folder.value();
+    pipeline_.offload_stream = &offload_worker_->stream;
   }
   if (mesh.overlap_moe_expert_parallel_comm) {
     exchange_worker_ = std::make_unique<Worker>(comm_mode(world), ops_.device);
-    place_.exchange_stream = &exchange_worker_->stream;
+    pipeline_.exchange_stream = &exchange_worker_->stream;
   }
   const ZeroSharing& sharing = layout_.zero();
   groups_ = std::make_unique<DataGroups>(mesh_, sharing.group, cut_.model.params);
@@ -58,7 +58,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
   how.state_on_host = zero.offloads_to_host();
   if (zero.offloads() && !how.state_on_host) how.offload = zero.offload.folder;
   weights_ = std::make_unique<ParamStore>(layout_.flat(), *groups_, ops_, dtype, how, comm_);
-  place_.forward_row = with_residency(forward_row_of(place_));
+  pipeline_.forward_row = with_residency(forward_row_of(pipeline_));
   const bool passes_keys = mesh_.size(Axis::Cp) > 1 && mesh.context_exchange() != ContextExchange::AllToAll;
   const bool experts_travel = ops_.device != nullptr && mesh_.sizes().ranks(kExpertShareAxes) > 1;
   if (experts_travel) meet_experts();
@@ -73,21 +73,21 @@ void Replica::connect_pipeline() {
   backward_ = axis.split(0, axis.rank());
   forward_worker_ = std::make_unique<Worker>(comm_mode(world_), ops_.device);
   backward_worker_ = std::make_unique<Worker>(comm_mode(world_), ops_.device);
-  place_.forward = &axis;
-  place_.backward = backward_.get();
-  place_.forward_stream = &forward_worker_->stream;
-  place_.backward_stream = &backward_worker_->stream;
+  pipeline_.forward = &axis;
+  pipeline_.backward = backward_.get();
+  pipeline_.forward_stream = &forward_worker_->stream;
+  pipeline_.backward_stream = &backward_worker_->stream;
   if (ops_.device != nullptr) meet_neighbours();
   connect_ties();
 }
 
 // The split's key orders the first stage's rank first, wherever the plan has placed it.
 void Replica::connect_ties() {
-  Communicator& axis = *place_.forward;
-  const int first = place_.rank_of_stage.front();
+  Communicator& axis = *pipeline_.forward;
+  const int first = pipeline_.rank_of_stage.front();
   std::set<int> others;
   for (const TiedStage& tied : cut_.tied_stages())
-    if (tied.of == 0) others.insert(place_.rank_of_stage[static_cast<size_t>(tied.stage)]);
+    if (tied.of == 0) others.insert(pipeline_.rank_of_stage[static_cast<size_t>(tied.stage)]);
   others.erase(first);
   for (const int other : others) {
     const bool meets = axis.rank() == first || axis.rank() == other;
@@ -111,9 +111,9 @@ Ties Replica::ties() {
 // Connects neighbours in advance. On a device the first message between two ranks may connect them on the host
 // (comm/meet.h), and a backward message that blocks there would block the forward messages it depends on.
 void Replica::meet_neighbours() {
-  const std::vector<int>& ranks = place_.rank_of_stage;
+  const std::vector<int>& ranks = pipeline_.rank_of_stage;
   std::set<int> before, behind;
-  for (const Stage& stage : place_.stages) {
+  for (const Stage& stage : pipeline_.stages) {
     const auto index = static_cast<size_t>(stage.index);
     if (index > 0) before.insert(ranks[index - 1]);
     if (index + 1 < ranks.size()) behind.insert(ranks[index + 1]);
@@ -122,8 +122,8 @@ void Replica::meet_neighbours() {
   behind.erase(mesh_.coord(Axis::Pp));
   const std::vector<int> from(before.begin(), before.end());
   const std::vector<int> to(behind.begin(), behind.end());
-  meet(*place_.forward, to, from, *place_.forward_stream);
-  meet(*place_.backward, from, to, *place_.backward_stream);
+  meet(*pipeline_.forward, to, from, *pipeline_.forward_stream);
+  meet(*pipeline_.backward, from, to, *pipeline_.backward_stream);
 }
 
 // Connects ranks that share experts in advance, so that a first exchange of rows in mid-run does not block the host.
@@ -137,8 +137,8 @@ void Replica::meet_experts() {
 
 std::vector<Stream*> Replica::streams() {
   std::vector<Stream*> streams{&compute_, &side(), &comm_};
-  for (Stream* stream :
-       {place_.forward_stream, place_.backward_stream, place_.offload_stream, place_.exchange_stream})
+  for (Stream* stream : {pipeline_.forward_stream, pipeline_.backward_stream, pipeline_.offload_stream,
+                         pipeline_.exchange_stream})
     if (stream != nullptr) streams.push_back(stream);
   return streams;
 }

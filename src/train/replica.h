@@ -19,13 +19,13 @@ namespace trifold {
 class Replica {
  public:
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights are zero
-  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `places` assigns stages to ranks.
+  // until they are loaded or an optimizer initialises them. `seed` keys dropout. `stage_ranks` assigns stages to ranks.
   // `weight_versions` is indexed by pipeline rank, as in ParamStore; empty: one version each. `precision` selects the
   // kind of products on a device; `dtype` is the type of weights. BadInput if the model has fewer blocks than there are
   // stages.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
-          StagePlaces places = {}, const ZeroConfig& zero = {}, const std::vector<int>& weight_versions = {},
-          const PrecisionConfig& precision = {});
+          StageRanks stage_ranks = {}, const ZeroConfig& zero = {},
+          const std::vector<int>& weight_versions = {}, const PrecisionConfig& precision = {});
 
   Communicator& world() { return world_; }
   const Mesh& mesh() const { return mesh_; }
@@ -47,7 +47,7 @@ class Replica {
   ParamStore& weights() { return *weights_; }
   const ParamStore& weights() const { return *weights_; }
   int threads() const { return pool_.size(); }
-  const PipelinePlace& place() const { return place_; }
+  const PipelineRank& pipeline() const { return pipeline_; }
   // All streams on which this rank enqueues work.
   std::vector<Stream*> streams();
   // `row` of this rank with the weight gathers that ZeRO stage 3 needs, for which memory is allocated; unchanged if the
@@ -87,7 +87,7 @@ class Replica {
   std::map<int, std::unique_ptr<Communicator>> ties_;  // [rank of the later uses]
   std::unique_ptr<Communicator> backward_;
   std::unique_ptr<Worker> forward_worker_, backward_worker_, offload_worker_, exchange_worker_;
-  PipelinePlace place_;
+  PipelineRank pipeline_;
   std::unique_ptr<DataGroups> groups_;
   std::unique_ptr<ParamStore> weights_;
 };

@@ -55,8 +55,8 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
     : config_(config),
       run_(run_spec(config)),
       planned_(agreed_plan(world, run_, batches_of_plan(run_, 0), std::move(planned))),
-      replica_(world, run_.mesh, run_.model, run_.dtype, run_.seed, planned_->order().places(), run_.zero,
-               versions_of_ranks(planned_->order()), config.precision),
+      replica_(world, run_.mesh, run_.model, run_.dtype, run_.seed, planned_->order().stage_ranks(),
+               run_.zero, versions_of_ranks(planned_->order()), config.precision),
       plan_(make_plan()),
       grads_(replica_.layout().flat(),
              replica_.layout().gradients(row(), reduction_of(run_, run_.reduces_each())), replica_.groups(),
@@ -91,7 +91,7 @@ void Trainer::make_executor() {
   executor_.reset();  // first: two would hold their memory and files of activations at once
   activations_ = replica_.layout().activations(row(), config_.batch.micro_batch_size,
                                                config_.model.seq_length, replica_.dtype());
-  executor_ = std::make_unique<Executor>(replica_.place(), replica_.mesh(), replica_.ops(),
+  executor_ = std::make_unique<Executor>(replica_.pipeline(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
                                          replica_.dtype(), activations_);
   executor_->collect(replica_.model().reports);

@@ -5,10 +5,10 @@
 
 namespace trifold {
 
-SharedPlaces places_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together) {
+UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together) {
   std::vector<int64_t> sizes;
   for (const FlatLayout::Unit& unit : layout.units()) sizes.push_back(unit.elements());
-  return share_places(sizes, together);
+  return share_buffers(sizes, together);
 }
 
 FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, int64_t end) {
@@ -87,21 +87,21 @@ void ParamStore::make_exact() {
 ParamStore::~ParamStore() {
   try {
     comm_stream_.synchronize();
-  } catch (...) {  // reported by the next wait for the stream
+  } catch (...) {  // rethrown by the next wait for the stream
   }
 }
 
 void ParamStore::reserve(const std::vector<std::pair<int, int>>& together) {
   if (!options_.sharded) return;
   together_.insert(together_.end(), together.begin(), together.end());
-  SharedPlaces shared = places_of_units(layout_, together_);
-  if (shared.of_unit == shared_.of_unit) return;
-  for (const Place& place : places_)
-    check(place.unit < 0, "memory was rearranged while weights were gathered");
-  shared_ = std::move(shared);
-  places_.clear();
-  for (const int64_t elements : shared_.elements)
-    places_.push_back({Buffer(static_cast<size_t>(elements) * size_of(dtype_), ops_.device), -1, {}, {}});
+  UnitBuffers assignment = buffers_of_units(layout_, together_);
+  if (assignment.of_unit == assignment_.of_unit) return;
+  for (const UnitBuffer& buffer : buffers_)
+    check(buffer.unit < 0, "memory was rearranged while weights were gathered");
+  assignment_ = std::move(assignment);
+  buffers_.clear();
+  for (const int64_t elements : assignment_.elements)
+    buffers_.push_back({Buffer(static_cast<size_t>(elements) * size_of(dtype_), ops_.device), -1, {}, {}});
 }
 
 const ParamStore::Version& ParamStore::ring(int version) const {
@@ -114,11 +114,11 @@ const ParamSource& ParamStore::at_version(int version) const {
   return *this;
 }
 
-const ParamStore::Place& ParamStore::place_of(int unit) const {
-  return places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(unit)])];
+const ParamStore::UnitBuffer& ParamStore::buffer_of(int unit) const {
+  return buffers_[static_cast<size_t>(assignment_.of_unit[static_cast<size_t>(unit)])];
 }
 
-bool ParamStore::gathered(int unit) const { return !places_.empty() && place_of(unit).unit == unit; }
+bool ParamStore::gathered(int unit) const { return !buffers_.empty() && buffer_of(unit).unit == unit; }
 
 Tensor ParamStore::weight(ParamId id) const {
   if (!options_.sharded) {
@@ -133,8 +133,8 @@ Tensor ParamStore::weight(ParamId id) const {
   const ParamId stored = params.stored(id) ? id : *params[id].tied_to;
   const Shape& shape = params[id].shard.local.extent;
   const int64_t begin = layout_.offset(stored) - layout_.units()[static_cast<size_t>(unit)].begin;
-  return place_of(unit)
-      .buffer.tensor(dtype_, {begin + shape.elements()})
+  return buffer_of(unit)
+      .memory.tensor(dtype_, {begin + shape.elements()})
       .rows(begin, begin + shape.elements())
       .reshape(shape);
 }
@@ -152,31 +152,31 @@ void ParamStore::unshard(int block, Stream&) {
   }
 }
 
-// A place is reused when its last reader is done; the plan's look-ahead leaves time for both.
+// A buffer is reused when its last reader is done; the plan gathers early enough to hide both.
 void ParamStore::gather(int index) {
-  check(!places_.empty(), "no memory was reserved for gathered weights");
-  Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(index)])];
-  check(place.unit < 0, "the plan gathers two units at once that share memory");
+  check(!buffers_.empty(), "no memory was reserved for gathered weights");
+  UnitBuffer& buffer = buffers_[static_cast<size_t>(assignment_.of_unit[static_cast<size_t>(index)])];
+  check(buffer.unit < 0, "the plan gathers two units at once that share memory");
   const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
   const int64_t slice = unit.slice_elements();
   const Tensor mine = shards().rows(unit.shard_begin, unit.shard_begin + slice);
   const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
   expect(all);
-  comm_stream_.wait(place.spare);
+  comm_stream_.wait(buffer.spare);
   comm_stream_.wait(updated_);
-  groups_.shard(unit.data).all_gather(place.buffer.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
+  groups_.shard(unit.data).all_gather(buffer.memory.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
   if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
-  place.unit = index;
-  place.ready = comm_stream_.record();
+  buffer.unit = index;
+  buffer.ready = comm_stream_.record();
 }
 
 void ParamStore::reshard(int block, Stream& stream) {
   const auto [first, end] = layout_.units_ending_at(block);
   for (int unit = first; unit < end; ++unit) {
     check(gathered(unit), "the weights of the unit of block {} are not gathered", block);
-    Place& place = places_[static_cast<size_t>(shared_.of_unit[static_cast<size_t>(unit)])];
-    place.unit = -1;
-    place.spare = stream.record();
+    UnitBuffer& buffer = buffers_[static_cast<size_t>(assignment_.of_unit[static_cast<size_t>(unit)])];
+    buffer.unit = -1;
+    buffer.spare = stream.record();
   }
 }
 
@@ -187,7 +187,7 @@ void ParamStore::enter(int block, Stream& stream) const {
       continue;
     }
     check(gathered(unit), "block {} needs weights that are not gathered", block);
-    stream.wait(place_of(unit).ready);
+    stream.wait(buffer_of(unit).ready);
   }
 }
 
@@ -258,7 +258,7 @@ void ParamStore::initialise(uint64_t seed, Stream& stream) {
 size_t ParamStore::bytes() const {
   size_t bytes = shards_.bytes();
   for (const auto& version : versions_) bytes += version->buffer.bytes();
-  for (const Place& place : places_) bytes += place.buffer.bytes();
+  for (const UnitBuffer& buffer : buffers_) bytes += buffer.memory.bytes();
   if (file_.bytes() > 0) bytes += static_cast<size_t>(layout_.largest_slice()) * size_of(dtype_);
   return bytes;
 }

@@ -131,7 +131,7 @@ Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version
   return slice;
 }
 
-// The trust ratio of each parameter, from the squares of all its slices on all ranks, each counted once.
+// Computes the trust ratio of each parameter from the squares of all its slices on all ranks, each counted once.
 void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, Stream& stream) {
   const ParamList& params = layout_.params();
   sums_.assign(2 * static_cast<size_t>(params.size()), {});
@@ -182,9 +182,8 @@ void ShardedOptimizer::update_unit(size_t unit, int version, StepValues& values,
   for (const FlatLayout::Segment& run : runs_[unit]) update(run);
 }
 
-// Updates unit by unit, so that the first units are sent to the other ranks while the next are computed:
-// those of the first blocks first, because the next forward begins with them. Files are read from front to
-// back.
+// Updates unit by unit, so that units are sent to other ranks while the next ones are computed. Units of the first
+// blocks come first, because the next forward begins with them. Files are read in order.
 void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
   ratios_.clear();
   send_numbers(values, stream);

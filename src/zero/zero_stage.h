@@ -1,4 +1,4 @@
-// The state that data-parallel ranks shard instead of replicating (Rajbhandari et al., "ZeRO: Memory
+// ZeroStage: the state that data-parallel ranks shard instead of replicating (Rajbhandari et al., "ZeRO: Memory
 // optimizations toward training trillion parameter models", SC 2020).
 #pragma once
 
@@ -13,8 +13,8 @@ struct ZeroStage {
   bool operator==(const ZeroStage&) const = default;
 };
 
-// The effect of --zero-stage on a mesh, decided once: `groups` groups of `group` consecutive data-parallel
-// ranks shard the state that `stage` names. A group of one rank shards nothing.
+// How a mesh shards state: `groups` groups of `group` consecutive data-parallel ranks shard the state in `stage`. A
+// group of one rank shards nothing.
 struct ZeroSharing {
   ZeroStage stage;
   int group = 1;

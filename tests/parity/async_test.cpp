@@ -39,9 +39,9 @@ class DelayedUpdates {
     }
     row.push_back({ActionKind::ReduceGrad, 0, 0, Action::kAll});
     const ActivationMemory memory = Executor::measure(
-        replica_.place(), params(), replica_.mesh(), row,
+        replica_.pipeline(), params(), replica_.mesh(), row,
         batch_without_memory(config_.batch.micro_batch_size, config_.model.seq_length), DType::F64);
-    Executor executor(replica_.place(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
+    Executor executor(replica_.pipeline(), replica_.mesh(), replica_.ops(), replica_.weights(), &grads_,
                       replica_.compute(), replica_.compute(), DType::F64, memory);
     BatchBuffer buffer(config_.batch.micro_batch_size, config_.model.seq_length);
     const auto give = [&](int micro) {

@@ -1,5 +1,5 @@
 // Units that are never in memory together share a place of the size of the largest of them.
-#include "data_parallel/shared_places.h"
+#include "data_parallel/unit_buffers.h"
 
 #include <gtest/gtest.h>
 
@@ -9,20 +9,20 @@ namespace {
 using Pairs = std::vector<std::pair<int, int>>;
 
 // An embedding that is there with the first and the last of a row of layers, each of which is there with the
-// next: the layers need two places of their size in addition to the embedding's, which one of them shares.
-TEST(SharedPlaces, FitTheUnitsThatTakeThem) {
+// next: the layers need two buffers of their size in addition to the embedding's, which one of them shares.
+TEST(UnitBuffers, FitTheUnitsThatTakeThem) {
   const std::vector<int64_t> sizes{100, 10, 10, 12, 10};
-  const SharedPlaces places = share_places(sizes, Pairs{{0, 1}, {1, 2}, {2, 3}, {4, 3}, {4, 0}});
-  EXPECT_EQ(places.elements, (std::vector<int64_t>{100, 10, 10}));
-  EXPECT_EQ(places.all_elements(), 120);
-  EXPECT_EQ(places.of_unit, (std::vector<int>{0, 1, 2, 0, 1}));
+  const UnitBuffers buffers = share_buffers(sizes, Pairs{{0, 1}, {1, 2}, {2, 3}, {4, 3}, {4, 0}});
+  EXPECT_EQ(buffers.elements, (std::vector<int64_t>{100, 10, 10}));
+  EXPECT_EQ(buffers.all_elements(), 120);
+  EXPECT_EQ(buffers.of_unit, (std::vector<int>{0, 1, 2, 0, 1}));
 }
 
-TEST(SharedPlaces, LeaveOutUnitsWithoutSize) {
-  const SharedPlaces places = share_places(std::vector<int64_t>{0, 5, 7}, Pairs{{0, 1}, {0, 2}});
-  EXPECT_EQ(places.of_unit, (std::vector<int>{-1, 0, 0}));
-  EXPECT_EQ(places.elements, std::vector<int64_t>{7});
-  EXPECT_EQ(share_places({}, {}).all_elements(), 0);
+TEST(UnitBuffers, LeaveOutUnitsWithoutSize) {
+  const UnitBuffers buffers = share_buffers(std::vector<int64_t>{0, 5, 7}, Pairs{{0, 1}, {0, 2}});
+  EXPECT_EQ(buffers.of_unit, (std::vector<int>{-1, 0, 0}));
+  EXPECT_EQ(buffers.elements, std::vector<int64_t>{7});
+  EXPECT_EQ(share_buffers({}, {}).all_elements(), 0);
 }
 
 }  // namespace

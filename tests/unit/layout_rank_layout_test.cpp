@@ -96,7 +96,7 @@ TEST(RankLayout, HoldsTheStagesOfItsPipelineRank) {
   ASSERT_EQ(outer.stages().size(), 2U);
   EXPECT_EQ(outer.stages()[1].index, 3);
   EXPECT_EQ(inner.stages()[0].blocks.front().index, model.stages[1].begin);
-  EXPECT_EQ(outer.place().rank_of_stage, (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(outer.pipeline().rank_of_stage, (std::vector<int>{0, 1, 1, 0}));
   // Both uses of the token embedding are on one rank: it is stored once, and the other rank has none of it.
   const int64_t all = model.model.params.stored_elements();
   EXPECT_EQ(outer.params().stored_elements() + inner.params().stored_elements(), all);

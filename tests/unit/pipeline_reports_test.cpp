@@ -42,11 +42,11 @@ class Reporting final : public Layer {
 class ReportingModel {
  public:
   ReportingModel() {
-    place_.stages = {{0, {{&first_, 0, 0}, {&second_, 0, 1}}}};
-    place_.rank_of_stage = {0};
+    pipeline_.stages = {{0, {{&first_, 0, 0}, {&second_, 0, 1}}}};
+    pipeline_.rank_of_stage = {0};
     const ActivationMemory memory =
-        Executor::measure(place_, params_, mesh_, row_, batch_without_memory(1, 2), DType::F64);
-    executor = std::make_unique<Executor>(place_, mesh_, cpu_ops(), none_, &none_, compute_.get(),
+        Executor::measure(pipeline_, params_, mesh_, row_, batch_without_memory(1, 2), DType::F64);
+    executor = std::make_unique<Executor>(pipeline_, mesh_, cpu_ops(), none_, &none_, compute_.get(),
                                           compute_.get(), DType::F64, memory);
   }
   double run_for_term(double factor) {
@@ -69,7 +69,7 @@ class ReportingModel {
   Mesh mesh_{MeshSizes{}, {}};
   BlockBuilder first_builder_{params_, reports, mesh_, 0, 1}, second_builder_{params_, reports, mesh_, 1, 1};
   Reporting first_{first_builder_}, second_{second_builder_};
-  PipelinePlace place_;
+  PipelineRank pipeline_;
   RankPlan row_ = parse_plan("0F0,0F1,0B0,0B1").front();
   ShapesOnly none_{params_, DType::F64};
   OwnStream compute_;

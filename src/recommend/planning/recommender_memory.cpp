@@ -24,16 +24,16 @@ std::vector<int> blocks_of(const Model& model) {
   return blocks;
 }
 
-PipelinePlace step_place(const RecommenderSetup& setup, const Model& model) {
-  PipelinePlace place;
+PipelineRank step_pipeline(const RecommenderSetup& setup, const Model& model) {
+  PipelineRank pipeline;
   for (const int index : blocks_of(model)) {
     const Block& block = model.blocks[static_cast<size_t>(index)];
-    place.stages.push_back({index, {{block.layer.get(), block.slots, index}}});
-    place.rank_of_stage.push_back(0);
+    pipeline.stages.push_back({index, {{block.layer.get(), block.slots, index}}});
+    pipeline.rank_of_stage.push_back(0);
   }
-  place.width = setup.model.row();
-  place.forward_row = table_forward(step_shape(setup));
-  return place;
+  pipeline.width = setup.model.row();
+  pipeline.forward_row = table_forward(step_shape(setup));
+  return pipeline;
 }
 
 namespace {
@@ -67,12 +67,12 @@ StepMemory measure_step(const RecommenderSetup& setup, const Model& model, const
   const DlrmBatch rows = planned_rows(setup, samples);
   Batch batch = batch_without_memory(samples, 1);
   batch.part = &rows;
-  const PipelinePlace place = step_place(setup, model);
+  const PipelineRank pipeline = step_pipeline(setup, model);
   const DType dtype = setup.dense_dtype();
   StepMemory memory;
-  memory.blocks = setup.training ? Executor::measure(place, model.params, mesh, table_step(step_shape(setup)),
-                                                     batch, dtype)
-                                 : Executor::measure_forward(place, model.params, mesh, batch, dtype);
+  memory.blocks = setup.training ? Executor::measure(pipeline, model.params, mesh,
+                                                     table_step(step_shape(setup)), batch, dtype)
+                                 : Executor::measure_forward(pipeline, model.params, mesh, batch, dtype);
   memory.blocks.batches = 0;
   memory.features = rows.features.bytes();
   memory.feature_gradients = setup.training ? memory.features : 0;

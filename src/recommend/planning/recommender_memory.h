@@ -47,7 +47,7 @@ GradLayout dense_gradients(const FlatLayout& layout, const ZeroSharing& zero);
 // The model's blocks, in the order of its parameters, and its stages for the executor: each rank has all stages, of one
 // block each.
 std::vector<int> blocks_of(const Model& model);
-PipelinePlace step_place(const RecommenderSetup& setup, const Model& model);
+PipelineRank step_pipeline(const RecommenderSetup& setup, const Model& model);
 
 // The working memory of a step: the executor's, measured by a dry run of the plan, and the memory of the features and,
 // in training, of their gradients. `model` is on the ranks of `mesh`.
