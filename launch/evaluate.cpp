@@ -36,7 +36,7 @@ struct Evaluation {
   RunTerms terms;       // must be the same on all ranks
 };
 
-// Positions of rotary embeddings have no end; learned ones do.
+// Sets the sequence length, which learned positions limit and rotary embeddings do not.
 void set_length(CheckpointModel& checkpoint, const std::optional<int64_t>& length) {
   ModelConfig& model = checkpoint.model;
   model.seq_length = length.value_or(model.seq_length);

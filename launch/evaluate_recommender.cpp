@@ -73,7 +73,7 @@ RecommenderEvaluation prepare(const EvaluateRecommenderConfig& config) {
   if (!schema.labeled)
     bad_input("{} has no labels, which an evaluation needs: trifold score predicts without them",
               config.run.data);
-  // Metrics compare predictions with these samples, of whose negatives a share may be missing too.
+  // Metrics compare predictions with these samples, which may lack a share of their negatives too.
   job.recommender.logit_offset -= odds_correction(schema, job.recommender.config.model);
   if (config.group_by) job.groups = groups_by(job.recommender, *config.group_by);
   if (config.metric_at_k) job.ks = config.metric_at_k->numbers();

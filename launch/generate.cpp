@@ -34,7 +34,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const Chec
   return tokenizer;
 }
 
-// A token after which training texts begin.
+// The token that precedes training texts.
 int32_t start_token(const Tokenizer& tokenizer) {
   const bool bytes = dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
   return bytes ? '\n' : tokenizer.eod().value_or('\n');

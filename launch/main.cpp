@@ -36,9 +36,9 @@ int terminal_width() {
   return 80;
 }
 
-// The parent process may have closed a standard stream (a daemon, say). The next opened file would get its number, and
-// printed text would end up in that file. The replacement of the standard output is not writable: lost text is a
-// failure, as on a full disk.
+// Reopens standard streams that the parent process has closed (a daemon, say): otherwise the next opened file would get
+// a stream's number, and printed text would end up in that file. The replacement of the standard output is not
+// writable: lost text is a failure, as on a full disk.
 void reserve_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0 && errno == EBADF &&
@@ -46,8 +46,8 @@ void reserve_standard_streams() {
       return;
 }
 
-// The exit status of a command that ended with `status`, after flushing its output; a failed write is a failure,
-// because the text was the purpose.
+// Flushes the output of a command that ended with `status` and returns its exit status; a failed write is a failure,
+// because the output was the purpose.
 int after_output(int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
   launch::say(stderr,
@@ -56,12 +56,12 @@ int after_output(int status) {
   return status == launch::kDone ? launch::kFailed : status;
 }
 
-// A message may quote a file's content, which must not reach the terminal unescaped.
+// Escapes the message, which may quote a file's content.
 void print_error(const std::exception& error) {
   launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
 }
 
-// With several processes only the one that failed reports the error.
+// Whether another process reports the error: with several processes only the one that failed does.
 bool is_reported_elsewhere(const Error& error) {
   if (mpi_launch_size().value_or(1) == 1) return false;
   const auto* shared = dynamic_cast<const SharedError*>(&error);
@@ -112,8 +112,8 @@ void print_notes(const std::vector<std::string>& notes) {
     launch::say(stderr, fmt::format("note: {}\n", printable_message(note)));
 }
 
-// All ranks of a launcher start before any of them may fail, because the others would wait for it: with the request of
-// its command line, or with `wrong`, the reason why it could not be read.
+// Runs the request of the command line, or fails with `wrong`, the reason why it could not be read. All ranks of a
+// launcher start before any of them may fail, because the others would wait for it.
 int run_with_others(const Request& request, const Remarks& remarks, const std::exception_ptr& wrong,
                     int processes) {
   const bool on_ranks = std::visit([](const auto& c) { return OnRanks<std::decay_t<decltype(c)>>; }, request);

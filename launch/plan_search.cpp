@@ -78,7 +78,7 @@ void print_search(const LayoutSearch& search) {
   fmt::print("best        {}\n", fmt::join(search.best.front().words, " "));
 }
 
-// Null where one context rank exchanges nothing.
+// The exchange; null for one context rank, which exchanges nothing.
 SearchJson exchange_name(const Layout& layout) {
   if (layout[SearchAxis::Context] == 1) return nullptr;
   const ContextExchange absent = MeshConfig().context_exchange();
@@ -129,7 +129,7 @@ SearchJson search_json(const LayoutSearch& search) {
           {"layouts", std::move(layouts)},    {"meshes", std::move(meshes)}};
 }
 
-// The best three, one below the other.
+// Draws the best three layouts, one below the other.
 std::string search_svg(const PlanConfig& config, const LayoutSearch& search) {
   constexpr size_t kDrawn = 3;
   std::vector<Timeline> timelines;

@@ -96,7 +96,8 @@ void print_unknown(const PreprocessResult& result, const PreprocessConfig& confi
   }
 }
 
-// The memory of a training step follows from the longest bag, however many are short.
+// Names tables with bags that were cut or are unusually long: the longest bag decides the memory of a training step,
+// even if most are short.
 void print_bags(const PreprocessResult& result) {
   constexpr int64_t kLong = 100;  // ids; shorter bags need little memory
   constexpr double kOutlier = 20;

@@ -13,7 +13,8 @@ namespace trifold::launch {
 
 namespace {
 
-// The configuration with the layout that --auto-layout chooses. Every process finds the same one; the first prints it.
+// The configuration with the layout that --auto-layout chooses. Every process finds the same layout; the first prints
+// it.
 PretrainConfig laid_out(const PretrainConfig& config) {
   if (!config.auto_layout) return config;
   PretrainConfig open = config;

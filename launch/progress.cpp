@@ -20,7 +20,7 @@ namespace trifold::launch {
 
 namespace {
 
-// JSON has no NaN or infinity: they become null.
+// A JSON number, or null for NaN and infinity, which JSON lacks.
 nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
@@ -229,7 +229,7 @@ void Progress::on_start(const RunReport& report) {
 
 namespace {
 
-// The busiest expert of all blocks, and the dropped choices of them together.
+// The busiest expert of all blocks, and the dropped choices of all blocks together.
 std::string text_of_loads(const StepReport& report) {
   if (report.expert_loads.empty()) return "";
   const double most = *std::max_element(report.expert_loads.begin(), report.expert_loads.end());

@@ -50,7 +50,8 @@ std::string time_text() {
   return fmt::format("{}.{:06} UTC", text.data(), micros % 1'000'000);
 }
 
-// The first of several ranks makes the file. One write a line, so that lines of several ranks do not mix.
+// Appends a line; the first rank that does creates the file. Each line is a single write, so that lines of several
+// ranks do not mix.
 void append(const std::string& path, const std::string& line) {
   const int made = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
   [[maybe_unused]] ssize_t written = 0;

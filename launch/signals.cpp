@@ -25,7 +25,7 @@ using Handler = void (*)(int);
 constexpr std::array<int, 4> kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 constexpr std::array<int, 8> kEnds = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ, SIGXCPU};
 
-// A signal handler can reach nothing but globals.
+// A signal handler can access only globals.
 std::atomic<int> g_signal{0};
 std::array<Handler, kStops.size()> g_before{};  // the handlers of kStops before catch_signals()
 std::atomic<int> g_end{0};
@@ -36,7 +36,7 @@ void on_signal(int number) {
   for (size_t i = 0; i < kStops.size(); ++i) std::signal(kStops[i], g_before[i]);
 }
 
-// Files can be removed by a thread, not by a handler.
+// A thread removes the files, because a handler may not.
 void on_end(int number) {
   if (has_live_scratch()) {
     g_end.store(number);
@@ -56,7 +56,7 @@ void wait_for_end() {
   ::kill(::getpid(), number);
 }
 
-// Text in a buffer of its own, because a signal handler may not allocate memory.
+// Text in a fixed buffer, because a signal handler may not allocate memory.
 class SignalText {
  public:
   SignalText& operator<<(std::string_view text) {

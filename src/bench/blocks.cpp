@@ -21,12 +21,12 @@ namespace trifold {
 
 namespace {
 
-// Layers timed in a row. A single layer would find its weights and activations in caches that a stage of several layers
-// overwrites, or miss what the previous layer leaves there.
+// The number of layers timed in a row. A single layer would find in caches the weights and activations that a stage of
+// several layers overwrites, or lack what the previous layer leaves there.
 constexpr int64_t kLayersInARow = 3;
 
-// Every rank has the kinds of blocks that stages have: embedding, a few layers, head. Pipeline ranks become replicas
-// here, so that all are as busy as in the run.
+// The run with one block of each kind on every rank, and a few layers. Pipeline ranks become replicas, so that all are
+// as busy as in the run.
 PretrainConfig small_stack(PretrainConfig run) {
   run.model.num_layers = std::min(run.model.num_layers, kLayersInARow);
   run.mesh.data_parallel_size = *run.mesh.data_parallel_size * run.mesh.pipeline_model_parallel_size;
@@ -53,7 +53,7 @@ std::vector<BlockRange> ranges_of(const Model& model) {
   return ranges;
 }
 
-// One micro-batch with a split backward, and one with a whole one.
+// A plan of one micro-batch with a split backward, and one with a whole backward.
 RankPlan both_backwards() {
   return {{ActionKind::F, 0, Action::kAll, 0},
           {ActionKind::I, 0, Action::kAll, 0},
@@ -97,7 +97,7 @@ class BlockTimer {
     }
   }
 
-  // One micro-batch forward and back, whole or split, with memory used as by the executor.
+  // Runs one micro-batch forward and backward, whole or split, using memory as the executor does.
   void pass(bool apart, BlockSamples& samples) {
     keep_.reset();
     held_.reset();
@@ -198,7 +198,7 @@ class BlockTimer {
   BatchBuffer host_batch_;
   std::unique_ptr<DeviceBatches> device_batches_;  // null if the host computes
   Batch batch_;                                    // in the memory of the operations
-  // Zeros, which cost as much as real values.
+  // Holds zeros, which cost as much as real values.
   Buffer host_value_memory_;
   Tensor host_values_;
 };

@@ -24,13 +24,13 @@ double mean_over(Communicator& world, double value) {
   return value / world.size();
 }
 
-// Between ranks: seconds, and bytes per second.
+// Latencies in seconds and rates in bytes per second between ranks.
 struct Links {
   double sum_latency = 0, sum_rate = 0;          // one hop of a sum over all ranks
   double message_latency = 0, message_rate = 0;  // one message between two ranks
 };
 
-// All ranks are assumed to be on one node. Collective.
+// Assumes that all ranks are on one node. Collective.
 Links measure_links(Communicator& world) {
   const auto mean = [&](double value) { return mean_over(world, value); };
   const std::vector<CommBench> sums = bench_comm(world);
@@ -130,7 +130,7 @@ class HardwareTimer {
     hardware_.devices_per_node = cores.ranks;
   }
 
-  // A single rank measures between two threads, which are as ranks of the same machine would be.
+  // A single rank measures between two threads, which behave like two ranks of the same machine.
   void links() {
     if (world_.size() > 1) return set_links(measure_links(world_));
     if (hardware_.node_cores < 2) return;
@@ -183,7 +183,7 @@ class HardwareTimer {
     const Attention& shape = call.shape();
     const double forward = seconds_of([&] { call.forward(); });
     const double backward = seconds_of([&] { call.backward(); });
-    // Relative to the forecast at peak rate.
+    // The shares are relative to the forecast at peak rate.
     const AttentionWork work{static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.seq),
                              static_cast<double>(shape.seq), static_cast<double>(shape.head_dim), true};
     constexpr double kBackwardWork = 2.5;

@@ -131,7 +131,7 @@ Handle select(const Rect& block, const Rect& part) {
   return space;
 }
 
-// For a new dataset, group or file: without time stamps, so that equal saves give equal bytes.
+// The properties of a new dataset, group or file: no time stamps, so that equal saves give equal bytes.
 Handle creation_properties(hid_t kind) {
   Handle properties(H5Pcreate(kind), H5Pclose, "make properties");
   ok(H5Pset_obj_track_times(properties, false), "switch time stamps off");

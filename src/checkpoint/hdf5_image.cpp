@@ -50,7 +50,7 @@ void Hdf5Image::write_to(const File& file) const {
 
 namespace {
 
-// An image as HDF5 sees it: a file of a virtual file driver. HDF5 fills in the first part.
+// An image as an open file of a virtual file driver. HDF5 fills in the first part.
 struct OpenImage {
   H5FD_t driver;
   Hdf5Image* image;

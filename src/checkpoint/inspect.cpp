@@ -51,7 +51,7 @@ std::string fields_text(const std::string& title, const json& value) {
   return text + "\n";
 }
 
-// Without the fields that are the same in `defaults`.
+// The value without the fields that are the same in `defaults`.
 json without_defaults(const json& value, const json& defaults) {
   if (!value.is_object() || !defaults.is_object()) return value;
   json rest = json::object();

@@ -22,7 +22,7 @@ constexpr std::string_view kFormat = "trifold-checkpoint";
 constexpr std::string_view kCrcKey = ",\n\"crc32\": \"";
 // Larger sizes in a file are certainly wrong and could overflow later.
 constexpr int64_t kMostElements = int64_t{1} << 56;
-// For the text of a manifest. Most of it is boxes, about 100 bytes and 20 values each.
+// Limits on the text of a manifest, most of which is boxes of about 100 bytes and 20 values each.
 constexpr JsonLimits kManifestLimits{kMostManifestBytes, 32, int64_t{1} << 26};
 
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }

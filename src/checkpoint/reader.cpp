@@ -25,8 +25,8 @@ std::string list_of(const std::vector<std::string>& problems) {
   return text;
 }
 
-// Whether the same elements have another number of dims, which is a difference between versions of the program; another
-// model has other extents.
+// Whether the same elements have another number of dims, as in another version of the program; another model has other
+// extents.
 bool is_regrouped(const Shape& stored, const Shape& wanted) {
   return stored.rank() != wanted.rank() && stored.elements() == wanted.elements();
 }
@@ -82,7 +82,7 @@ std::string way_on(const fs::path& root, int64_t step) {
   return fmt::format("{} holds no complete checkpoint before it", root.string());
 }
 
-// BadInput if `latest`, the step of LATEST, is newer than `step`, the newest checkpoint present.
+// BadInput if `latest`, the step of LATEST, exceeds `step`, the newest checkpoint present.
 void check_none_is_gone(const fs::path& root, int64_t latest, int64_t step) {
   if (latest <= step) return;
   const std::string file = (root / kLatestName).string();

@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
-// For a header: enough for more than 200 000 tensors.
+// Limits on a header, which allow more than 200 000 tensors.
 constexpr JsonLimits kHeaderLimits{kMostHeaderBytes, 32, 2'000'000};
 constexpr int64_t kMostSize = int64_t{1} << 56;
 constexpr std::string_view kMetadata = "__metadata__";

@@ -59,7 +59,7 @@ std::string this_process() {
   return fmt::format("{}{} on host {}", kOwnerBegin, ::getpid(), host.data());
 }
 
-// The note that the run that locked an open folder left about itself; empty if it cannot be read.
+// The note about itself that the run which locked an open folder wrote; empty if it cannot be read.
 std::string owner_of(int folder) {
   const int file = ::openat(folder, std::string(kOwnerName).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return {};
@@ -237,7 +237,7 @@ std::string name_of_best(const fs::path& root) {
   }
 }
 
-// It is moved to a scratch folder first.
+// Removes a checkpoint after moving it to a scratch folder.
 void remove_checkpoint(const fs::path& checkpoint, const SaveOptions& options) {
   ScratchFolder scratch(checkpoint);
   std::error_code error;

@@ -72,8 +72,8 @@ ManifestBuilder put_together(std::span<const std::string> tables) {
   return all;
 }
 
-// Appends a box to its file block by block. Each block is checked while it is in the cache: a number that is
-// not finite can never be trained on, and must not become the newest good checkpoint.
+// Appends a box to its file block by block. Each block is checked while it is in the cache: a state with a value that
+// is not finite can never be trained, and must not become the newest good checkpoint.
 void append_finite(ShardFile& file, size_t index, const NamedTensor& box, int64_t step) {
   const auto* data = static_cast<const std::byte*>(box.data.data);
   const size_t bytes = box.data.bytes();
@@ -143,7 +143,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointMeta& meta, std::
   const std::string doing = fmt::format("saving {}", final_path.string());
   const bool is_first = world.rank() == 0;
 
-  // Agree on the boxes before anything is written.
+  // All ranks agree on the boxes before anything is written.
   std::vector<NamedTensor> boxes;
   std::vector<std::string> tables = gather_texts(world, doing, [&] {
     boxes = owned_boxes(mine, coords);

@@ -49,7 +49,7 @@ std::vector<WrittenPart> parts_of(const std::vector<WeightMap>& maps, DType dtyp
   return parts;
 }
 
-// Cut into files of at most `most` bytes each; a tensor is never cut.
+// Divides the parts among files of at most `most` bytes each; a tensor is never cut.
 std::vector<std::vector<const WrittenPart*>> cut_into_files(const std::vector<WrittenPart>& parts,
                                                             int64_t most) {
   std::vector<std::vector<const WrittenPart*>> files(1);
@@ -91,7 +91,7 @@ class Exporter {
  private:
   int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
 
-  // Rows [begin, end) of a part.
+  // Copies rows [begin, end) of a part.
   void pass(const SafetensorsWriter& file, size_t index, const WrittenPart& part, int64_t begin,
             int64_t end) {
     const WeightMap& map = *part.map;

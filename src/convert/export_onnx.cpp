@@ -76,7 +76,7 @@ class RecommenderGraph {
   }
 
  private:
-  // The outputs of a label, from its logits [batch, 1].
+  // Adds the outputs of a label, computed from its logits [batch, 1].
   void give(const std::string& logits, const std::string& ending) {
     const std::string logit = file_.add("Reshape", {logits, file_.integers({-1})});
     file_.output("logit" + ending);
@@ -113,7 +113,7 @@ class RecommenderGraph {
     return parts.size() == 1 ? parts[0] : file_.add("Concat", parts, {{"axis", 1}});
   }
 
-  // A weight of the checkpoint, by its name there.
+  // The name in the file of a weight of the checkpoint.
   std::string weight(const std::string& name, std::string_view kind = kWeightKind) {
     const std::string stored = fmt::format("{}/{}", kind, name);
     if (const auto there = there_.find(stored); there != there_.end()) return there->second;
@@ -130,7 +130,7 @@ class RecommenderGraph {
                             std::copy(other_row.begin(), other_row.end(), into + at * shape[1]);
                         });
   }
-  // A table, whose row of unknown values may be a mean (recommend/weights/other_rows.h).
+  // The weight of a table; its row of unknown values may be a mean (recommend/weights/other_rows.h).
   std::string table_weight(const EmbeddingTable& table) {
     const std::string name = weight_name(table), stored = fmt::format("{}/{}", kWeightKind, name);
     if (const auto there = there_.find(stored); there != there_.end()) return there->second;
@@ -147,7 +147,7 @@ class RecommenderGraph {
     return there_[stored] = add_weight(name, stored, other_row);
   }
 
-  // x w^T, and a bias where there is one.
+  // x w^T, with a bias if there is one.
   std::string product(const std::string& x, const std::string& w,
                       const std::optional<std::string>& bias = {}) {
     std::vector<std::string> inputs{x, weight(w)};
@@ -167,7 +167,7 @@ class RecommenderGraph {
     return x;
   }
 
-  // With the running statistics.
+  // Batch normalisation with the running statistics.
   std::string normalised(const std::string& x, const std::string& name) {
     const std::string mean = file_.add("Mul", {weight(name, kNormKinds[0]), file_.number(-1.0F)});
     const std::string variance =
@@ -281,7 +281,7 @@ class RecommenderGraph {
     return bag;
   }
 
-  // As BagAttention (nn/bag_attention.h).
+  // Pools a bag as BagAttention does (nn/bag_attention.h).
   std::string attended(const std::string& rows, const std::string& candidate, const std::string& name) {
     const std::string one = file_.integers({1});
     std::string h = rows;

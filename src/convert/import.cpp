@@ -65,7 +65,7 @@ void expect_safetensors(const fs::path& folder, const json& config) {
       folder.string(), name, kind, quoted, quoted);
 }
 
-// The tensor of a file. Files of a model without a head leave the prefix out.
+// The tensor named `name` in the files, without the prefix if the files come from a model without a head.
 const SafetensorsModel::Entry* find_tensor(const SafetensorsModel& files, const std::string& name,
                                            const std::string& prefix) {
   const auto& tensors = files.tensors();
@@ -285,7 +285,8 @@ CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, const j
   return meta;
 }
 
-// A conversion may be repeated, but not into the folder of a run, whose newer checkpoints readers would take instead.
+// BadInput if the folder belongs to a run, whose newer checkpoints readers would open instead. A conversion may be
+// repeated.
 void check_target(const std::string& save) {
   const auto there = checkpoints_in(save);
   if (!there.empty() && there.front().first > 0)

@@ -26,7 +26,7 @@ void add_varint(std::string& text, uint64_t value) {
 constexpr uint64_t kFloat = 1, kInt64 = 7;
 constexpr uint64_t kIntAttribute = 2, kIntsAttribute = 7;
 
-// Fields of TensorProto.
+// A TensorProto up to its elements.
 ProtoMessage tensor_head(const std::string& name, uint64_t type, const Shape& shape) {
   ProtoMessage head;
   for (int d = 0; d < shape.rank(); ++d) head.number(1, static_cast<uint64_t>(shape[d]));

@@ -65,7 +65,7 @@ std::vector<ShardBox> boxes_of_rank(const RankLayout& layout, const std::vector<
 }
 
 // Copies the elements of tensors from a checkpoint to the boxes of new files. Each chunk of a tensor, in memory order,
-// is read once, and each target box takes its part; the parts arrive in the box's own order.
+// is read once, and its parts are appended to the target boxes in each box's own order.
 class Passage {
  public:
   Passage(CheckpointReader& from, std::vector<ShardFile>& files, int64_t bytes)

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// In tiles, so that both matrices stay in the cache while a tile is transposed.
+// Transposes in tiles, so that both matrices stay in the cache while a tile is transposed.
 template <class T>
 void transpose_as(std::byte* to, const std::byte* from, int64_t rows, int64_t columns) {
   constexpr int64_t kTile = 32;

@@ -58,8 +58,8 @@ void mark(Batch& batch, int64_t from) {
   std::fill(begin + from * batch.seq_length(), begin + batch.padding.elements(), 1);
 }
 
-// Samples [from, b). The model computes them like any others; with a loss weight of 0 they add exact zeros to the loss
-// and to every gradient.
+// Fills samples [from, b) with padding. The model computes them like any others; with a loss weight of 0 they add exact
+// zeros to the loss and to every gradient.
 void pad(Batch& batch, int64_t from) {
   const int64_t length = batch.seq_length();
   const int64_t begin = from * length;

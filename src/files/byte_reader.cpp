@@ -28,7 +28,7 @@ const PackedEnding* ending_of(std::string_view path) {
   return found == kEndings.end() ? nullptr : found;
 }
 
-// The bytes of the file itself, in blocks.
+// Reads the bytes of the file itself, in blocks.
 class PlainReader final : public ByteReader {
  public:
   explicit PlainReader(const std::string& path) : file_(path, RawFile::Mode::Read), size_(file_.size()) {}

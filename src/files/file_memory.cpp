@@ -33,7 +33,7 @@ class OpenFile {
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   int number() const { return number_; }
-  // The caller closes it.
+  // Gives up the descriptor; the caller closes it.
   int take() { return std::exchange(number_, -1); }
 
  private:
@@ -105,7 +105,7 @@ FileMemory& FileMemory::operator=(FileMemory&& other) noexcept {
   return *this;
 }
 
-// madvise takes whole pages; reading a little more does no harm.
+// madvise works on whole pages; reading a little more does no harm.
 void FileMemory::expect(size_t begin, size_t end) const {
   const size_t first = begin / page_bytes() * page_bytes();
   if (first < end) madvise(data_ + first, end - first, MADV_WILLNEED);

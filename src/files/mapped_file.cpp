@@ -15,7 +15,7 @@ namespace trifold {
 
 namespace {
 
-// Closes the descriptor; the mapping stays valid without it.
+// Closes a descriptor; the mapping stays valid without it.
 struct Descriptor {
   int fd = -1;
   ~Descriptor() {

@@ -9,8 +9,8 @@
 
 namespace trifold {
 
-// A handler may walk along the nodes at any time. So they are never freed, only used again; `begin` is set last and
-// cleared first.
+// An entry in a list that a handler may traverse at any time: nodes are never freed, only reused, and `begin` is set
+// last and cleared first.
 struct MappedRegionNode {
   std::atomic<const std::byte*> begin{nullptr};
   std::atomic<size_t> bytes{0};

@@ -24,7 +24,7 @@ std::string_view value_of_key(std::string_view header, std::string_view key) {
   return header;
 }
 
-// "(3, 13), ..." -> 3, 13. nullopt for anything but a tuple of sizes.
+// Parses a tuple of sizes: "(3, 13), ..." gives 3, 13. nullopt for anything else.
 std::optional<std::vector<int64_t>> sizes_of(std::string_view text) {
   const size_t end = text.find(')');
   if (!text.starts_with('(') || end == std::string_view::npos) return std::nullopt;

@@ -60,7 +60,7 @@ std::string name_of(archive_entry* entry) {
   return name;
 }
 
-// An array within an archive, unpacked as its rows are asked for.
+// An array within an archive, unpacked as its rows are read.
 class NpzRows final : public NpyRows {
  public:
   NpzRows(std::string name, ArchiveHandle opened, int64_t bytes)
@@ -92,7 +92,7 @@ class NpzRows final : public NpyRows {
     if (static_cast<size_t>(count) < out.size()) bad_input("{} is damaged: it ends too early", name());
   }
 
-  // libarchive compares sizes and checksum with the directory's when it is asked for more than there is.
+  // Reads beyond the last row, because libarchive compares sizes and checksum with the directory's only then.
   void expect_end() {
     std::array<std::byte, 1> more{};
     const la_ssize_t count = archive_read_data(archive_.get(), more.data(), more.size());

@@ -19,7 +19,7 @@ namespace {
 
 bool writable(const fs::path& path) { return access(path.c_str(), W_OK) == 0; }
 
-// Finds names that no file system accepts here rather than when the first file is created.
+// Rejects names that no file system accepts, which would otherwise fail when the first file is created.
 void check_lengths(const std::string& option, const std::string& path) {
   constexpr size_t kRoom = 128;  // for the names of files within a folder
   if (path.size() + kRoom > PATH_MAX)
@@ -63,7 +63,7 @@ void check_writable_folder(const std::string& option, const std::string& path) {
 
 namespace {
 
-// Whether the program prints into this file already: /dev/stdout may be a link to one.
+// Whether the program already prints to this file: /dev/stdout may be a link to it.
 bool is_printed_to(const fs::path& file) {
   struct stat of_file {};
   struct stat printed {};
@@ -75,7 +75,8 @@ bool is_printed_to(const fs::path& file) {
   return false;
 }
 
-// Links in /proc to pipes and sockets have targets that do not exist as paths.
+// Whether the file can be replaced by a rename. Links in /proc to pipes and sockets have targets that do not exist as
+// paths.
 bool is_replaceable(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status old = fs::status(path, ignored);

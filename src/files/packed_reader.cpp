@@ -36,8 +36,9 @@ PackedForm form_of(Packing packing) {
   fail("libarchive does not read this packing here");
 }
 
-// The filter is set, not guessed from the content: "x.xz" that holds something else is a mistake, and xz data within
-// "x.xz" stay as they are. The archive has one entry, the whole text ("raw"), or none where the text is empty.
+// Reads with libarchive. The filter is set, not guessed from the content: an "x.xz" that contains something else is a
+// mistake, and xz data within "x.xz" stay as they are. The archive has one entry, the whole text ("raw"), or none if
+// the text is empty.
 class PackedReader final : public ByteReader {
  public:
   PackedReader(const std::string& path, PackedForm form)
@@ -70,7 +71,7 @@ class PackedReader final : public ByteReader {
   }
 
  private:
-  // libarchive does not return from padding before its end.
+  // Rejects too many zeros after the data; libarchive does not return from padding before its end.
   void expect_few_zeros() const {
     std::array<char, 4096> block{};
     int64_t at = size_;
@@ -88,7 +89,7 @@ class PackedReader final : public ByteReader {
   // Bytes of the file that were decompressed.
   int64_t taken() const { return archive_filter_bytes(archive_.get(), -1); }
 
-  // libarchive ignores what follows the last bzip2 stream.
+  // Checks the end of the file, because libarchive ignores bytes after the last bzip2 stream.
   void expect_end() const {
     if (taken() < size_)
       bad_input(
@@ -96,8 +97,8 @@ class PackedReader final : public ByteReader {
           file_.path(), form_.name, taken(), form_.name);
   }
 
-  // The position of up to a stream header's worth of bytes that follow the end of the last xz stream and begin no
-  // other; none if the file does not end like that. libarchive reports them as a truncated stream.
+  // The position of bytes after the last xz stream that are too few for a stream header; nullopt if the file does not
+  // end like that. libarchive reports them as a truncated stream.
   std::optional<int64_t> bytes_behind_xz() const {
     constexpr std::string_view kFooterEnd = "YZ", kBegin{"\3757zXZ\0", 6};
     constexpr int64_t kHeader = 12;

@@ -58,7 +58,7 @@ LrSchedule::LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_
   warmup_ = config.lr_warmup_fraction ? *config.lr_warmup_fraction * decay_
                                       : static_cast<double>(config.lr_warmup_iters) * batch_;
   wsd_decay_ = 0;
-  // Nothing to check: these styles have no decay, or one that any value fits.
+  // Nothing to check: these styles have no decay, or accept any value.
   if (config.lr_decay_style == LrDecayStyle::Constant || config.lr_decay_style == LrDecayStyle::Parabola)
     return;
 

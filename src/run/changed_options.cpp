@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// As on the command line.
+// The value as on the command line.
 std::string value_text(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return json_text(value);

@@ -54,7 +54,7 @@ bool are_one_file(const fs::path& one, const fs::path& other) {
   return one == other || fs::equivalent(one, other, ignored);
 }
 
-// The path in `folder` of another name of the file `path`; nullopt if it has none there.
+// The path in `folder` of another hard link to the file `path`; nullopt if there is none.
 std::optional<fs::path> linked_in(const fs::path& folder, const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error) || fs::hard_link_count(path, error) < 2) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<fs::path> linked_in(const fs::path& folder, const fs::path& path) 
   return std::nullopt;
 }
 
-// A pipe, a terminal or another thing that cannot be replaced.
+// Whether the path is a pipe, a terminal or another file that cannot be replaced.
 bool is_special(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);

@@ -85,7 +85,8 @@ void FiniteCheck::look_at_exchanged(int sources, const std::string& text, Tensor
   search_.set_samples(samples);
 }
 
-// The output loss makes its weight's gradient in forward (nn/layer.h), the other blocks in B or W.
+// Checks gradients after a block: the output loss computes its weight's gradient in forward (nn/layer.h), other blocks
+// in B or W.
 void FiniteCheck::end(Stream& stream) {
   StepWatch::end(stream);
   const ParamList& params = parts_.model.params;

@@ -13,7 +13,7 @@ namespace trifold {
 
 namespace {
 
-// The phases of a rank's saves, for tests.
+// Passes the phases of a rank's saves to the test that observes them.
 std::function<void(SavePhase)> save_listener(const RunJob& job, int rank) {
   if (job.probe == nullptr) return job.at_save_phase;
   return [&job, rank](SavePhase phase) {
@@ -73,7 +73,7 @@ class Evaluations {
 
   // Whether the run continues from a checkpoint that a signal caused before the evaluation of its step, although
   // decisions depend on that evaluation.
-  bool lacks_one() const {
+  bool lacks_evaluation_of_step() const {
     const int64_t done = run_.state().steps_done();
     return (keeps_best_ || patience_) && done > 0 && run_.evaluation_due() && run_.best().last_step() < done;
   }
@@ -104,15 +104,15 @@ class Evaluations {
     if (early && observer_ != nullptr) observer_->on_early_stop(run_.best());
     return early;
   }
-  // Saves this step as the best one, if it is.
+  // Saves this step as the best if it is.
   void keep_best() {
     const int64_t best = run_.best().best_step();
     if (keeps_best_ && best > 0 && best == run_.state().steps_done()) saver_.save_best();
   }
 
  private:
-  // Rank 0's value decides for all: an MPI library may round a sum differently on each rank, and ranks that
-  // disagree about the best step would wait for each other.
+  // Adds the evaluation. Rank 0's value decides for all: an MPI library may round a sum differently on each rank, and
+  // ranks that disagree about the best step would wait for each other.
   void add(Evaluation& evaluation) {
     const auto [value, has_value, at_target] = of_rank_0<3>(
         world_,
@@ -159,7 +159,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     return evaluations.make(signal);
   };
   evaluations.keep_best();  // a kill may have prevented marking the folder
-  if (evaluations.lacks_one() && evaluation_ends_run()) {
+  if (evaluations.lacks_evaluation_of_step() && evaluation_ends_run()) {
     saver.finish();
     return RunEnd::Done;
   }

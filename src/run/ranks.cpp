@@ -36,7 +36,8 @@ bool is_abort(const std::exception_ptr& error) {
   }
 }
 
-// The first error of any rank; the others are aborted and fail because of it. Their errors may arrive here first.
+// Keeps the first error of any rank; the other ranks are aborted and fail because of it, and their errors may arrive
+// first.
 class FirstError {
  public:
   void take(int rank, ThreadWorld& world) {
@@ -75,7 +76,7 @@ class FirstError {
   bool is_consequence_ = false;
 };
 
-// Ranks first determine which of them share a node.
+// Runs a rank, after all ranks have determined which of them share a node.
 void start_rank(Communicator& world, const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
   world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
   rank_main(world);
@@ -91,7 +92,7 @@ class Finish {
     }
     changed_.notify_all();
   }
-  // The number done after this time, or as soon as all `count` are.
+  // Waits for this time, or until all `count` are done; returns the number that are done.
   int wait(int count, std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [&] { return done_ == count; });
@@ -134,7 +135,7 @@ void wait_or_end(Finish& finish, int count, const ThreadWorld& world, std::chron
   }
 }
 
-// The text that all ranks throw if the checks of some failed; `texts` by rank, empty on success.
+// The text that all ranks throw if the checks of some failed; `texts` is indexed by rank, empty on success.
 std::string problems_text(const std::vector<std::string>& texts, const std::vector<std::string>& places) {
   const auto same = [&](const std::string& text) { return text == texts.front(); };
   if (std::all_of(texts.begin(), texts.end(), same)) return texts.front();
@@ -244,7 +245,7 @@ void Ranks::run_threads(const MeshConfig& config, std::chrono::milliseconds time
   first.rethrow();
 }
 
-// This process is one rank. An error here must reach the others, which would wait for it.
+// Runs this process's single rank. An error must reach the other ranks, which would wait for it.
 void Ranks::run_process(const MeshConfig& config, std::chrono::milliseconds timeout,
                         FunctionRef<void(Communicator&)> rank_main) {
   Communicator& world = *world_;

@@ -31,14 +31,14 @@ uint64_t key_of(std::string_view name, uint64_t place) {
   return spread((uint64_t{crc32_of(0, name.data(), name.size())} << 32) ^ place);
 }
 
-// Sums of the halves of hashes, each modulo 2^32 and without a carry between them.
+// The sums of the halves of hashes, each modulo 2^32, without a carry between them.
 uint64_t add_halves(uint64_t a, uint64_t b) {
   const uint32_t low = static_cast<uint32_t>(a) + static_cast<uint32_t>(b);
   const uint32_t high = static_cast<uint32_t>(a >> 32) + static_cast<uint32_t>(b >> 32);
   return (uint64_t{high} << 32) | low;
 }
 
-// Some of the values, where the host can read them.
+// A range of the values in host memory.
 class Window {
  public:
   Window(const HeldCopy& copy, int64_t from, int64_t to, const OpTable& ops, Stream& stream) {

@@ -26,7 +26,7 @@ RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& co
   if (config.async_save) background_.emplace(world, [] { return free_memory(); });
 }
 
-// Checked again with the folder locked, in case another run has used it since the options were checked.
+// Locks the folder and checks it again, in case another run has used it since the options were checked.
 void RunSaver::take_folder(const RunStart& start) {
   folder_.emplace(*config_.save);
   const RunIdentity run = identity_of(start);
@@ -87,7 +87,7 @@ void RunSaver::check_when_due() {
   if (interval > 0 && run_.steps_done() % interval == 0) check_replicas();
 }
 
-// A save in the background that has failed counts: ranks notice its end at different times, and must decide alike.
+// A background save counts even if it has failed: ranks notice its end at different times, and must decide alike.
 bool RunSaver::is_saved() const {
   const int64_t step = run_.steps_done();
   return saved_step_ == step || started_step_ == step;
@@ -166,7 +166,7 @@ void RunSaver::finish() {
   save_now();
 }
 
-// Notes are made only in the folder of --save; this run must not change others.
+// Outcomes are recorded only in the folder of --save; this run must not change other folders.
 void RunSaver::loaded(const RunStart& start) {
   if (!config_.save || !start.from || start.part != LoadPart::All) return;
   namespace fs = std::filesystem;

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// If the folder's newest checkpoint is ahead of this run, every reader would keep taking that one.
+// BadInput if the folder's newest checkpoint is ahead of this run: every reader would keep opening that one.
 void check_newest(const CheckpointConfig& config, int64_t first_step) {
   const std::string& save = *config.save;
   if (checkpoints_in(save).empty()) return;
@@ -33,7 +33,7 @@ void check_newest(const CheckpointConfig& config, int64_t first_step) {
       save, newest, first_step, save);
 }
 
-// A folder that has lost its checkpoints is not a new one: starting at step 1 again would hide the loss.
+// BadInput if a run's folder has lost its checkpoints: starting at step 1 again would hide the loss.
 void check_not_emptied(const std::string& save) {
   const std::filesystem::path latest = std::filesystem::path(save) / kLatestName;
   std::error_code missing;
@@ -51,7 +51,7 @@ bool are_alike(const std::string& one, const std::string& other) {
   return plain(one) == plain(other);
 }
 
-// A command that loads from its own --save folder finds nothing there at its first launch.
+// BadInput, with advice, if a command loads from its own --save folder at its first launch, when it is empty.
 void check_not_first_launch(const CheckpointConfig& config) {
   if (!config.load || !config.save || config.finetune || !are_alike(*config.load, *config.save)) return;
   std::error_code missing;
@@ -64,8 +64,7 @@ void check_not_first_launch(const CheckpointConfig& config) {
           : "give --auto-resume instead of --load, and the same command starts the run and later continues it");
 }
 
-// The newest checkpoint of a folder that can be read and whose first step is not known to have been not
-// finite.
+// The newest readable checkpoint of a folder whose first step is not known to be not finite.
 std::optional<std::string> newest_unmarked(const std::string& root) {
   for (const auto& [step, folder] : checkpoints_in(root)) {
     if (first_step_of(folder).outcome == FirstStep::Outcome::NotFinite) continue;

@@ -14,8 +14,8 @@ constexpr double kPatience = 600;  // seconds
 StopPoll::StopPoll(Communicator& world, Stream& stream, const std::atomic<int>* signal)
     : world_(world), stream_(stream), signal_(signal) {}
 
-// Rank 0's clock decides for all when they communicate next: summed with zeros it is the same number on every rank. The
-// number of rounds in between at most doubles, since a round may have been short by chance.
+// Rank 0's clock decides when all ranks communicate next: summed with zeros it is the same value on every rank. The
+// number of rounds in between at most doubles, because a round may have been short by chance.
 bool StopPoll::stops() {
   if (signal_ == nullptr || stopped_) return stopped_;
   if (round_++ < next_) return false;

@@ -52,7 +52,7 @@ std::string build_id() {
   return id;
 }
 
-// Covers names and values with their ends, so that text moved from one to another changes it.
+// A digest of names and values with their ends, so that text moved from one to another changes it.
 int64_t digest(std::span<const Term> terms) {
   uint32_t crc = 0;
   uint32_t bytes = 0;

@@ -12,7 +12,7 @@ namespace trifold {
 
 namespace {
 
-// In the order of ActionKind.
+// The names in the order of ActionKind.
 constexpr std::array<std::string_view, 22> kNames{
     "F",       "I",       "W",       "B",     "SEND_F",      "RECV_F",      "SEND_B", "RECV_B",
     "UNSHARD", "RESHARD", "OFFLOAD", "FETCH", "REDUCE_TIED", "REDUCE_GRAD", "STEP",   "READ",
@@ -34,7 +34,7 @@ bool take(std::string_view& text, std::string_view front) {
   return true;
 }
 
-// The longest name that the text begins with: F begins FETCH as well.
+// Removes the longest name with which the text begins: F begins FETCH as well.
 bool take_kind(std::string_view& text, ActionKind& kind) {
   size_t longest = 0;
   for (size_t i = 0; i < kNames.size(); ++i) {

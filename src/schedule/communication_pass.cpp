@@ -55,7 +55,7 @@ class Writer {
 
   Plan write() {
     start_all();
-    while (!ends_.empty() || !arrivals_.empty() || hurry()) {
+    while (!ends_.empty() || !arrivals_.empty() || begin_early()) {
       now_ = std::min(ends_.empty() ? kNever : ends_.top().time,
                       arrivals_.empty() ? kNever : arrivals_.front().time);
       for (; !arrivals_.empty() && arrivals_.front().time == now_; arrivals_.pop()) arrive(arrivals_.front());
@@ -94,8 +94,8 @@ class Writer {
     }
   };
 
-  // Every stage computes every micro-batch, so neither number can exceed the number of actions; this keeps an
-  // absurd number from becoming the size of a table.
+  // Rejects stage and micro-batch numbers beyond the number of actions, because every stage computes every micro-batch;
+  // an absurd number would otherwise become the size of a table.
   void count(size_t rank, size_t index, size_t actions) {
     const Action& action = plan_[rank][index];
     micros_ = std::max(micros_, static_cast<size_t>(action.micro) + 1);
@@ -125,12 +125,12 @@ class Writer {
     if ((action.kind == ActionKind::I || action.kind == ActionKind::B) && stage < last_stage() &&
         !gradients_[item(stage + 1, action.micro)])
       return fmt::format("the gradient of stage {} for micro-batch {}", stage + 1, action.micro);
-    if (action.kind == ActionKind::ReduceTied && !tied_meet()) return "the other REDUCE_TIED";
+    if (action.kind == ActionKind::ReduceTied && !all_at_tied_reduction()) return "the other REDUCE_TIED";
     return {};
   }
 
   // Whether all ranks with a tied stage have reached their reduction.
-  bool tied_meet() const {
+  bool all_at_tied_reduction() const {
     return std::all_of(tied_ranks_.begin(), tied_ranks_.end(), [&](size_t rank) {
       const Rank& peer = ranks_[rank];
       const RankPlan& row = plan_[rank];
@@ -167,7 +167,7 @@ class Writer {
   }
 
   // If all ranks wait, lets one begin early. False if none can.
-  bool hurry() {
+  bool begin_early() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const size_t next = ranks_[rank].next;
       if (next == plan_[rank].size() || !is_lookup(plan_[rank][next]) || !missing_of_unit(rank).empty())

@@ -60,7 +60,7 @@ class Greedy {
   }
 
  private:
-  // A stage of a rank, and how many micro-batches have begun each of its parts.
+  // A stage of a rank, and the numbers of micro-batches that have begun each of its parts.
   struct Chunk {
     size_t stage;
     int forwards = 0, inputs = 0, weights = 0;
@@ -147,7 +147,7 @@ class Greedy {
     if (chunk.stage + 1 == rank_of_.size())
       gradient_at_[item(chunk.stage, micro)] = end;
     else
-      announce(forward_at_, chunk.stage + 1, micro, begin, end + travel(chunk.stage));
+      announce(forward_at_, chunk.stage + 1, micro, begin, end + message_time(chunk.stage));
   }
 
   void input_gradient(size_t rank, size_t c) {
@@ -156,7 +156,8 @@ class Greedy {
     const double begin = ranks_[rank].now;
     const double end = run(rank, ActionKind::I, chunk.stage, micro, cost_.stages[chunk.stage].i);
     ranks_[rank].behind.push_back(c);
-    if (chunk.stage > 0) announce(gradient_at_, chunk.stage - 1, micro, begin, end + travel(chunk.stage - 1));
+    if (chunk.stage > 0)
+      announce(gradient_at_, chunk.stage - 1, micro, begin, end + message_time(chunk.stage - 1));
   }
 
   void weight_gradient(size_t rank) {
@@ -171,7 +172,7 @@ class Greedy {
   }
 
   // The time of a message between this stage and the next.
-  double travel(size_t stage) const {
+  double message_time(size_t stage) const {
     if (rank_of_[stage] == rank_of_[stage + 1]) return 0;
     return cost_.message_seconds +
            static_cast<double>(cost_.stages[stage].message_bytes) / cost_.bytes_per_second;

@@ -19,7 +19,7 @@ struct Span {
   double begin, end;
 };
 
-// When computation begins and ends, by kind (I or B count as I, and W or B as W), stage and micro-batch.
+// The begin and end of each computation, by kind (B counts as I and as W), stage and micro-batch.
 class Times {
  public:
   Times(const Plan& plan, const PlanShape& shape) {
@@ -42,7 +42,7 @@ class Times {
   }
 
  private:
-  // Blocks of a stage count together.
+  // Records an entry; the blocks of a stage count as one.
   void note(ActionKind kind, const TimelineEntry& entry) {
     const auto [at, is_new] =
         spans_.try_emplace({kind, entry.action.stage, entry.action.micro}, Span{entry.begin, entry.end});

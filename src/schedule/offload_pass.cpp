@@ -41,8 +41,8 @@ class Offloader {
     }
   }
 
-  // The forward of the next block, after which the activations of a block may leave, and the backward of that block,
-  // which is the first to read them again.
+  // Finds the forward of the next block, after which the activations of a block may be off-loaded, and the backward of
+  // that block, which is the first to read them again.
   void find_uses() {
     for (size_t at = 0; at < row_.size(); ++at) {
       const Action& action = row_[at];

@@ -53,12 +53,12 @@ class Readers {
     }
   }
 
-  // The micro-batch's memory on the stage has been taken.
+  // Call when the micro-batch's memory on the stage is taken.
   void begin(const Action& action) {
     if (has_neighbours_) states_[action.stage][action.micro] = State::Open;
   }
 
-  // Its last backward on the stage is done: calls leave(stage) for each stage whose memory is released.
+  // Call after its last backward on the stage: calls leave(stage) for each stage whose memory is released.
   template <class Leave>
   void end(const Action& action, Leave&& leave) {
     if (!has_neighbours_) return leave(action.stage);

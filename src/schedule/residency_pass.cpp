@@ -104,7 +104,7 @@ class Resident {
   RankPlan out_;
 };
 
-// For a row that already says when whole stages are gathered: applies that to their units.
+// Applies the UNSHARDs and RESHARDs of whole stages in a row to the stages' units.
 class Given {
  public:
   explicit Given(const Reads& reads) : reads_(reads), units_(reads.all()) {}

@@ -72,7 +72,7 @@ void check_possible(Schedule schedule, int ranks, int chunks, int micros) {
   if (!problem.empty()) bad_input("{}", problem);
 }
 
-// For stages of equal cost.
+// `auto` for stages of equal cost.
 Plan make_automatic_evenly(int ranks, int chunks, int micros) {
   CostModel even;
   even.stages.resize(static_cast<size_t>(ranks) * static_cast<size_t>(chunks));

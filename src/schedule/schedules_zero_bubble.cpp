@@ -9,7 +9,7 @@
 
 namespace trifold {
 
-// Rank r lets its weight gradients lag by `delay`, so that ranks that receive the gradient first keep their
+// Rank r delays its weight gradients by `delay` micro-batches, so that ranks that receive the gradient first keep their
 // inputs as long as rank 0 does: all ranks hold the same number of micro-batches.
 RankPlan zero_bubble_row(const Row& row, int warm_up, int delay) {
   RowWriter out(row);

@@ -51,7 +51,7 @@ class Simulator {
   }
 
  private:
-  // When either side of a message began the batch it is in, and when the receiver's batch was done.
+  // The times at which each side of a message began its batch, and at which the receiver's batch was done.
   struct Message {
     double sent = kUnknown;
     double received = kUnknown;
@@ -118,7 +118,7 @@ class Simulator {
     return cost_of(own_output ? action.stage : action.stage - 1).message_bytes;
   }
 
-  double travel(const Action& action) const {
+  double message_time(const Action& action) const {
     return cost_.message_seconds + static_cast<double>(bytes_of(action)) / cost_.bytes_per_second;
   }
 
@@ -155,12 +155,12 @@ class Simulator {
     for (size_t i = from; i < to; ++i) {
       const Message& each = message_of(row[i]);
       if (each.sent == kUnknown || each.received == kUnknown) return false;
-      done = std::max(done, std::max(each.sent, each.received) + travel(row[i]));
+      done = std::max(done, std::max(each.sent, each.received) + message_time(row[i]));
     }
     for (size_t i = from; i < to; ++i) {
       Message& each = message_of(row[i]);
       const double begin = std::max(each.sent, each.received);
-      add_entry(rank, row[i], begin, begin + travel(row[i]));
+      add_entry(rank, row[i], begin, begin + message_time(row[i]));
       if (is_send(row[i].kind))
         ranks_[rank].sent_bytes += bytes_of(row[i]);
       else
@@ -208,7 +208,7 @@ class Simulator {
     return posted;
   }
 
-  // When the action's input is available; kUnknown if that is not known yet.
+  // The time at which the action's input is available; kUnknown if it is not known yet.
   double input_ready(const Action& action) {
     const Message* input = needed(action);
     return input == nullptr ? 0 : input->ready;
@@ -283,7 +283,7 @@ class Simulator {
     return time;
   }
 
-  // One block's activations leave at a time.
+  // Waits until the previous OFFLOAD is done: one block's activations are off-loaded at a time.
   static void wait_for_offload(Rank& self) {
     const double wait = std::max(0.0, self.left - self.now);
     self.fetch_wait += wait;

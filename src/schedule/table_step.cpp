@@ -77,8 +77,8 @@ class Walk {
   }
 
  private:
-  // Puts the action on `line`, not before the current time of the row; returns its end. Actions that take no
-  // time are not drawn.
+  // Puts the action on `line`, not before the current time of the row; returns its end. Actions that take no time are
+  // not drawn.
   double put(Line line, const Action& action) {
     const double seconds = cost_(action);
     const double begin = std::max(now_[line], now_[kCompute]);

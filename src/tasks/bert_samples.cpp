@@ -122,7 +122,7 @@ BertSamples::Pair BertSamples::draw_pair(int64_t index, Draws& draws) const {
   return pair;
 }
 
-// Sentences of a document from a random one on; at least one, whatever `length` is.
+// Sentences of another document from a random one on; at least one, for any `length`.
 BertSamples::Piece BertSamples::draw_other(int64_t document, int64_t length, Draws& draws) const {
   int64_t other = draws.below(static_cast<int64_t>(documents_.size()) - 1);
   if (other >= document) ++other;
@@ -131,7 +131,7 @@ BertSamples::Piece BertSamples::draw_other(int64_t document, int64_t length, Dra
   return piece(first, enough(first, all.end, length));
 }
 
-// A unit is chosen as a whole: a token, or a word. tokens[0] is [CLS], followed by the first piece.
+// Masks units, each a token or a whole word. tokens[0] is [CLS], followed by the first piece.
 void BertSamples::mask(std::span<int32_t> tokens, std::span<float> weights, const Pair& pair,
                        Draws& draws) const {
   struct Unit {

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// Ten times the size of SQuAD 2.0.
+// Limits that allow ten times the size of SQuAD 2.0.
 constexpr JsonLimits kSquadLimits{int64_t{512} << 20, 32, 20'000'000};
 
 // The byte positions of the characters of a text, and its end.

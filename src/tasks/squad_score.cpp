@@ -8,13 +8,13 @@ namespace trifold {
 
 namespace {
 
-// As in Python's str.split() and \b, which SQuAD's own script uses.
+// White space as in Python's str.split() and \b, which SQuAD's own script uses.
 bool is_space(char32_t c) { return is_white_space(c) || (0x1C <= c && c <= 0x1F); }
 bool parts_words(char32_t c) { return !is_word_character(c) && !is_number(c); }
 
 bool is_article(const std::u32string& word) { return word == U"a" || word == U"an" || word == U"the"; }
 
-// Each article becomes a space.
+// The text with each article replaced by a space.
 std::u32string without_articles(const std::u32string& text) {
   std::u32string out;
   for (size_t at = 0; at < text.size();) {

@@ -18,7 +18,7 @@ Interval tokens_of_bytes(const TokenSpans& tokens, int64_t begin, int64_t end) {
   return {first - places.begin(), past - places.begin() - 1};
 }
 
-// How much of a token's surroundings a window shows: the shorter side counts, longer windows win ties.
+// The amount of a token's surroundings in a window: the shorter side counts, longer windows win ties.
 double shown_around(const AnswerWindow& window, int64_t token) {
   constexpr double kTie = 0.01;
   const int64_t before = token - window.first;

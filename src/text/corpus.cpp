@@ -38,7 +38,7 @@ PathKind kind_of(const std::string& path) {
   return streamed ? PathKind::Stream : PathKind::Text;
 }
 
-// Megatron-LM asks each data set of a weighted blend for half a percent more than its share.
+// Megatron-LM requests half a percent more than its share of each data set of a weighted blend.
 int64_t with_surplus(int64_t samples) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(samples) * 1.005));
 }

@@ -39,7 +39,8 @@ void add_content(const RawFile& file, int64_t size, int64_t blocks, DataPart& pa
   const bool whole = size <= blocks * DataFingerprint::kBlock;
   if (whole) blocks = (size + DataFingerprint::kBlock - 1) / DataFingerprint::kBlock;
   for (int64_t k = 0; k < blocks; ++k) {
-    // Spaced in floating point, as sizes times counts might overflow; the same on every host.
+    // The spacing is computed in floating point, because sizes times counts might overflow; it is the same on every
+    // host.
     const int64_t at = whole
                            ? k * DataFingerprint::kBlock
                            : static_cast<int64_t>(static_cast<double>(size - DataFingerprint::kBlock) *

@@ -55,7 +55,7 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
   if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
 }
 
-// Errors about text that a tokenizer cannot take name its place.
+// Adds the document's location to errors about text that a tokenizer rejects.
 void DocumentTokens::encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids) {
   try {
     if (document.file->kind == TextKind::JsonLines) {

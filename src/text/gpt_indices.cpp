@@ -61,7 +61,7 @@ GptIndices build_gpt_indices(std::span<const int32_t> sequences, FunctionRef<int
   const int64_t wanted_tokens = num_samples ? *num_samples * seq_length + kExtraToken : tokens;
   indices.epochs = std::max<int64_t>(1, (wanted_tokens + tokens - 1) / tokens);
 
-  // Samples of all epochs but the last, and how much of the last one is needed.
+  // The samples of all epochs but the last; they decide how much of the last is needed.
   const int64_t before_final = ((indices.epochs - 1) * tokens - kExtraToken) / seq_length;
   if (indices.epochs > 1) {
     const int64_t from_final = *num_samples - before_final;

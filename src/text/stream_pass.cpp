@@ -19,7 +19,7 @@ StreamPass::StreamPass(const StreamOptions& options, int64_t most, int64_t large
   blocks_ = std::make_unique<TokenBlocks>(options_);
 }
 
-// Continues where it stopped; returns whether all samples are written.
+// Continues writing where the last call stopped; returns whether all samples are written.
 bool StreamPass::write_samples(const std::optional<Clock::time_point>& until) const {
   const std::atomic<bool> stop{false};
   const int64_t fits = largest_ / ((options_.seq_length + 1) * static_cast<int64_t>(sizeof(int32_t)));
@@ -57,7 +57,8 @@ bool StreamPass::make(const std::optional<Clock::time_point>& until) const {
   return true;
 }
 
-// One thread makes the samples, for all that wait; without `patience` it waits until they are made.
+// Whether the samples are made. One thread makes them for all that wait; without `patience` the call waits until they
+// are.
 bool StreamPass::is_made(std::optional<std::chrono::milliseconds> patience) const {
   std::optional<Clock::time_point> until;
   if (patience) until = Clock::now() + *patience;

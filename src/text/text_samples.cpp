@@ -82,7 +82,7 @@ TextSamples::TextSamples(std::shared_ptr<const TextTokens> text, Interval part, 
         text_->path(), part_name(split), part.size(), text_->count(), seq_length + 1, seq_length);
   windows_ = (part.size() - 1) / seq_length;
   if (split == Split::Train && !fixed_cut) {
-    // Gives up one window per epoch, if there are at least two, so that the cut can shift by up to a window's length.
+    // Leaves out one window per epoch, if there are at least two, so that the cut can shift by up to a window's length.
     if (windows_ > 1) --windows_;
     max_shift_ = part.size() - 1 - windows_ * seq_length;
   }

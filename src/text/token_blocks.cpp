@@ -10,7 +10,7 @@ namespace trifold {
 namespace {
 
 constexpr int kDoublings = 3;
-// A corpus of a few bytes would be opened hundreds of thousands of times for a block.
+// The most epochs of a block: a corpus of a few bytes would be opened hundreds of thousands of times for a block.
 constexpr int kEpochsOfBlock = 1 << 14;
 constexpr size_t kShare = size_t{1} << 16;  // bytes of text per task of a thread
 
@@ -72,7 +72,7 @@ void TokenBlocks::go_to(const BlockStart& start) {
   epoch_has_documents_ = epoch_has_tokens_ = start.position.part > 0 || start.position.offset > 0;
 }
 
-// Documents are divided into runs of about kShare bytes; the result has one list for each, in their order.
+// Tokenizes runs of documents of about kShare bytes; returns one list for each run, in order.
 std::vector<std::vector<int32_t>> TokenBlocks::tokenize(const std::atomic<bool>& stop) {
   std::vector<size_t> cuts{0};
   size_t open = 0;
@@ -123,8 +123,8 @@ void TokenBlocks::read_documents(const std::atomic<bool>& stop) {
   }
 }
 
-// A block may have no token: all its documents may belong to other splits. A whole epoch without one is a mistake. All
-// epochs have the same tokens, so checking one is enough.
+// A block may have no token, because all its documents may belong to other splits, but an epoch without one is a
+// mistake. All epochs have the same tokens, so checking one is enough.
 void TokenBlocks::check_tokens(bool any) {
   if (any) epoch_has_tokens_ = true;
   if (any || !epoch_ended_ || options_.one_pass) return;

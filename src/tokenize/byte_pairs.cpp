@@ -17,7 +17,7 @@ constexpr bool is_plain(int byte) {
   return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-// The byte of each character of the table, which are all below 324.
+// The byte of a character of the table; all of these are below 324.
 std::optional<uint8_t> byte_of_character(char32_t c) {
   static const std::array<std::optional<uint8_t>, 324> kBytes = [] {
     std::array<std::optional<uint8_t>, 324> bytes;
@@ -108,7 +108,7 @@ int32_t BytePairs::id_of(const std::string& token) const {
   return found->second;
 }
 
-// A merge is written "left right" or ["left", "right"].
+// Reads merges, each "left right" or ["left", "right"].
 void BytePairs::read_merges(const JsonView& merges) {
   int32_t rank = 0;
   merges.each([&](const JsonView& merge) {
@@ -137,7 +137,7 @@ const BytePairs::Merge* BytePairs::merge_of(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-// Bytes that the vocabulary lacks become the unknown token, or nothing if there is none.
+// The ids of a word's bytes. Bytes that the vocabulary lacks become the unknown token, or nothing if there is none.
 void BytePairs::symbols_of(std::string_view word, std::vector<int32_t>& ids) const {
   bool after_unknown = false;
   for (char c : word) {
@@ -151,8 +151,8 @@ void BytePairs::symbols_of(std::string_view word, std::vector<int32_t>& ids) con
   }
 }
 
-// The symbols are a linked list; a heap holds the possible merges, ordered by rank in the list, then from left to
-// right. Entries that an earlier merge invalidated are discarded when they reach the top.
+// Applies the merges. The symbols are a linked list; a heap holds the possible merges, ordered by rank in the list,
+// then from left to right. Entries that an earlier merge invalidated are discarded when they reach the top.
 void BytePairs::merge(std::vector<int32_t>& ids) const {
   struct Symbol {
     int32_t id;

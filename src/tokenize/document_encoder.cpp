@@ -43,7 +43,7 @@ void DocumentEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
     return;
   }
   open_ += text;
-  // Searching for a cut whenever a line is added would scan the same text again and again.
+  // A search for a cut after every line would scan the same text repeatedly.
   if (open_.size() > 4 * kPiece) encode_pieces(ids);
 }
 

@@ -12,7 +12,7 @@ namespace trifold {
 namespace {
 
 constexpr const char* kTokenizerFiles[] = {"tokenizer_config.json", "special_tokens_map.json"};
-// Chat templates and lists of added tokens make tokenizer_config.json the largest of the files.
+// Limits for tokenizer_config.json, the largest of the files because of chat templates and lists of added tokens.
 constexpr JsonLimits kLimits{int64_t{16} << 20, 64, 1'000'000};
 
 // The parsed file `name` in the folder of `model_file`; null if there is none.
@@ -25,7 +25,7 @@ nlohmann::json json_beside(const std::string& model_file, const char* name) {
   return json;
 }
 
-// "eos_token" is the text of a token, or an object with it.
+// The value of "eos_token": the text of a token, or an object with the text.
 std::optional<std::string> end_text(const nlohmann::json& json, const char* name) {
   if (json.is_null()) return std::nullopt;
   const JsonView view(json, name);
@@ -34,7 +34,7 @@ std::optional<std::string> end_text(const nlohmann::json& json, const char* name
   return token.value().is_object() ? token.at("content").text() : token.text();
 }
 
-// "eos_token_id" is an id or a list of them; models of several kinds of input have it in the part for text.
+// The value of "eos_token_id", an id or a list of ids. Models of several kinds of input have it in their part for text.
 std::optional<int32_t> end_id(const nlohmann::json& json, const char* name, int64_t vocab_size) {
   if (json.is_null()) return std::nullopt;
   const JsonView view(json, name);

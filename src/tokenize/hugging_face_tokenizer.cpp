@@ -16,7 +16,7 @@ namespace trifold {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-// The largest known files have 260 000 tokens and 580 000 merges.
+// Limits that allow the largest known files, with 260 000 tokens and 580 000 merges.
 constexpr JsonLimits kTokenizerLimits{int64_t{64} << 20, 64, 3'000'000};
 
 const nlohmann::json& part_of(const nlohmann::json& json, const char* name) {
@@ -25,7 +25,7 @@ const nlohmann::json& part_of(const nlohmann::json& json, const char* name) {
   return found == json.end() ? kNothing : *found;
 }
 
-// Old files omit the type of the model.
+// The type of the model, which old files omit.
 std::string type_of(const nlohmann::json& model) {
   if (model.contains("type")) return JsonView(model, "model").at("type").text();
   return model.contains("merges") ? "BPE" : model.contains("max_input_chars_per_word") ? "WordPiece" : "?";
@@ -110,7 +110,7 @@ std::optional<int32_t> HuggingFaceTokenizer::id_of(const std::string& token) con
   return std::nullopt;
 }
 
-// The fingerprint tells runs apart that end documents with another token than the usual one.
+// Finds the token that ends documents. The fingerprint includes it if it is not the default.
 void HuggingFaceTokenizer::find_end(const std::string& file, const std::optional<std::string>& end_token) {
   static constexpr const char* kUsual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",
                                            "<eos>",         "<|eos|>",         "<｜end▁of▁sentence｜>",

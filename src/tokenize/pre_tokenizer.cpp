@@ -19,12 +19,13 @@ namespace {
 constexpr const char* kWordsOfGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The matcher keeps backtracking states on a stack, about 30 bytes per character of a long blank. With ICU's default
-// limit of 8 MB a training run could fail midway.
+// The stack of the matcher, which keeps backtracking states of about 30 bytes per character of a long blank. With ICU's
+// default limit of 8 MB a training run could fail midway.
 constexpr int32_t kMostStackBytes = 1 << 28;
-// In units of 10000 matcher steps: some seconds for one text; a common pattern takes a millisecond per 10 KB.
+// Time limit in units of 10000 matcher steps: some seconds for one text; a common pattern takes a millisecond per 10
+// KB.
 constexpr int32_t kMostTime = 20000;
-// For lines of some dozen bytes, hundreds of which are tried at construction: about a millisecond each.
+// Time limit for lines of some dozen bytes, hundreds of which are tried at construction: about a millisecond each.
 constexpr int32_t kMostTimeOfLine = 5;
 // Longer patterns take memory and time when they are compiled; published ones have up to 600 bytes.
 constexpr size_t kMostPatternBytes = 1 << 14;
@@ -165,8 +166,8 @@ void PreTokenizer::find_characters(const Stage& stage, std::string_view text, st
   if (open < text.size()) parts.push_back({open, text.size(), false});
 }
 
-// ICU counts in UTF-16 units; UTF-8 positions are tracked alongside. An empty match is a part (it matters to the
-// behaviors that join), except right after another match, as in the library.
+// Finds the matches of a pattern. ICU counts in UTF-16 units; UTF-8 positions are tracked alongside. An empty match is
+// a part (it affects the behaviors that join), except right after another match, as in the library.
 void PreTokenizer::find_pattern(const Stage& stage, icu::RegexMatcher& matcher, std::string_view text,
                                 std::vector<Part>& parts) {
   const icu::UnicodeString wide =

@@ -21,7 +21,7 @@ constexpr const char* kAny = R"([\x{0}-\x{10FFFF}])";
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Outside sets a few numerals of Latin-1 are word characters too.
+// The characters of \w. Outside sets it includes a few numerals of Latin-1.
 const CodePointSet& words(bool in_set) { return *class_of_patterns(in_set ? R"([\w])" : R"(\w)"); }
 
 class Translator {
@@ -58,7 +58,7 @@ class Translator {
     return next_character(pattern_, at_);
   }
 
-  // Everything up to the ) of the group, or the end.
+  // Translates everything up to the ) of the group, or the end.
   std::string alternatives() {
     if (++depth_ > kDeepest) refuse(fmt::format("more than {} groups or sets in one another", kDeepest));
     const bool any = dot_is_any_;
@@ -188,8 +188,8 @@ class Translator {
     return open + inside + ")";
   }
 
-  // "(?im-im:...)", or "(?im-im)" for the rest of the enclosing group. The effect of "m" is spelled out, since ICU's
-  // counterpart takes \r\n for one character.
+  // Translates "(?im-im:...)", or "(?im-im)" for the rest of the enclosing group. The effect of "m" is spelled out,
+  // because ICU's counterpart treats \r\n as one character.
   std::string options() {
     const bool any = dot_is_any_;
     const bool folds = folds_;
@@ -211,7 +211,7 @@ class Translator {
     return out;
   }
 
-  // After a '\'. Constructs that exist only outside sets are not handled here.
+  // Translates the text after a '\'. Constructs that exist only outside sets are handled elsewhere.
   Item escape() {
     const char32_t c = next("an escape");
     switch (c) {
@@ -281,7 +281,7 @@ class Translator {
     return value;
   }
 
-  // After \p or \P.
+  // Translates the text after \p or \P.
   std::string property(bool no) {
     if (!take("{")) refuse("a \\p without {");
     if (take("^")) no = !no;
@@ -303,7 +303,7 @@ class Translator {
     return pattern_of(no ? "^" : "", *found);
   }
 
-  // After a '[', up to its ']'. Each operand of && becomes a nested set.
+  // Translates the text after a '[', up to its ']'. Each operand of && becomes a nested set.
   std::string set() {
     if (++depth_ > kDeepest) refuse(fmt::format("more than {} groups or sets in one another", kDeepest));
     const std::string open = take("^") ? "[^" : "[";

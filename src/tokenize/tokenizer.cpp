@@ -119,7 +119,7 @@ bool SentencePieceTokenizer::may_cut(std::string_view text, size_t at) const {
   return cut == ids_of(text.substr(begin, end - begin));
 }
 
-// Before a space or line end, as late as possible; else between any two characters.
+// A cut before a space or line end, as late as possible; else between any two characters.
 size_t SentencePieceTokenizer::find_cut(std::string_view text, size_t from) const {
   constexpr size_t kSearched = size_t{1} << 16;
   constexpr int kMostTries = 64;

@@ -32,7 +32,7 @@ WordPieces::WordPieces(const nlohmann::json& model)
   unknown_ = found->second;
 }
 
-// Only sizes of existing tokens are tried, so a long word takes no longer than many short ones. Tokens consist of whole
+// Tries only sizes of existing tokens, so a long word takes no longer than many short ones. Tokens consist of whole
 // characters, so a match from a character's first byte ends at a character's end.
 std::unordered_map<std::string, int32_t>::const_iterator WordPieces::longest_start(
     std::string_view rest, std::string_view lead) const {

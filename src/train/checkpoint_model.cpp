@@ -17,7 +17,7 @@ namespace trifold {
 
 namespace {
 
-// Our runs write resolved models: derived fields are present and consistent.
+// BadInput unless derived fields are present and consistent, as in the resolved models that runs write.
 void check_resolved(ModelConfig& model) {
   const std::pair<const char*, bool> needed[] = {
       {"vocab_size", model.vocab_size.has_value()},

@@ -48,7 +48,7 @@ LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuf
   return count;
 }
 
-// Context ranks have counted the same samples.
+// Context ranks have counted the same samples, so the sum over both axes is divided by their number.
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
   static_assert(sizeof(LabelCount) == 3 * sizeof(double));
   Stream host = replica.compute().host();

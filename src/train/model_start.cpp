@@ -15,7 +15,8 @@ namespace trifold {
 
 namespace {
 
-// A run of whole passes has another order of samples. `name` is the checkpoint's.
+// BadInput if only one of the runs consists of whole passes, which have another order of samples. `name` is the
+// checkpoint's.
 void check_length(const RunStart& start, const PretrainConfig& config, const CheckpointMeta& meta,
                   const std::string& name) {
   const bool passes = meta.config.contains("train_epochs") && !meta.config["train_epochs"].is_null();

@@ -15,7 +15,7 @@ void PositionLosses::begin(const Action&, int, const Batch& batch, const ParamSo
 }
 void PositionLosses::end(Stream&) { batch_ = nullptr; }
 
-// Tensor ranks all have the losses of their rows; only the sums over the other axes are taken.
+// Records the losses. All tensor ranks have the losses of their rows, so only sums over the other axes are needed.
 void PositionLosses::see(std::string_view, std::string_view what, Tensor tensor, Stream& stream) {
   if (what != VocabCrossEntropy::kLosses) return;
   const HostCopy losses(replica_.ops(), stream, tensor);

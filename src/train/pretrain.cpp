@@ -45,7 +45,8 @@ bool reads_plan_files(const PipelineConfig& pipeline) {
   return schedule_from_file(pipeline) || pipeline.schedule_costs;
 }
 
-// Without a tokenizer text is read as bytes, which is wrong for a loaded model unless it was trained on bytes.
+// BadInput if a loaded model has no tokenizer: text would be read as bytes, which is wrong unless the model was trained
+// on bytes.
 void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
   if (!start.from || data.tokenizer_type || open_tokenizer(data) == nullptr) return;
   std::optional<CheckpointModel> from;
@@ -66,7 +67,7 @@ void expect_named_tokenizer(const RunStart& start, const DataConfig& data) {
       from->directory, named);
 }
 
-// Whole passes determine the length of the run.
+// Opens the data for whole passes, which determine the length of the run.
 void open_passes(PretrainJob& job, const TrainingText& corpus) {
   PretrainConfig& config = job.config;
   if (corpus.weighted())

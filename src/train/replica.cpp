@@ -67,7 +67,8 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
     own_side_.emplace(comm_mode(world), side_pool_, ops_.device, QueueUse::Communicating);
 }
 
-// Forward and backward traffic must not wait for each other, so each has a communicator and a stream.
+// Connects pipeline ranks, with a communicator and a stream for each direction, because forward and backward messages
+// must not wait for each other.
 void Replica::connect_pipeline() {
   Communicator& axis = mesh_.comm({Axis::Pp});
   backward_ = axis.split(0, axis.rank());
@@ -81,7 +82,7 @@ void Replica::connect_pipeline() {
   connect_ties();
 }
 
-// The split's key orders the first stage's rank first, wherever the plan has placed it.
+// Connects ranks that share a tied weight. The key puts the first stage's rank first, wherever the plan has placed it.
 void Replica::connect_ties() {
   Communicator& axis = *pipeline_.forward;
   const int first = pipeline_.rank_of_stage.front();

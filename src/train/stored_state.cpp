@@ -22,7 +22,7 @@ void check_loss_scaler(const JsonView& scaler, int64_t steps) {
   scaler.at("overflows_left").integer(0);
 }
 
-// Every token prefers the same number of experts in each layer.
+// Checks the stored choices: every token makes the same number of choices in each layer.
 void check_choices(const JsonView& choices, const ModelConfig& model) {
   const int64_t count = count_expert_layers(model);
   if (std::ssize(choices.list()) != count) choices.refuse(fmt::format("a list for each of {} layers", count));

@@ -25,8 +25,8 @@ void TaskLogits::begin(const Action&, int, const Batch& batch, const ParamSource
 void TaskLogits::end(Stream&) { batch_ = nullptr; }
 void TaskLogits::after(const Action&) {}
 
-// Every logit is kept by one rank: by the first of the tensor and context ranks that have it; under sequence
-// parallelism class logits are kept by the rank with the sample's first row.
+// Each logit is kept by one rank, the first of the tensor and context ranks that have it; with sequence parallelism
+// class logits are kept by the rank with the sample's first row.
 void TaskLogits::see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) {
   if (replica_.mesh().coord(Axis::Cp) != 0) return;
   const bool first_rank = replica_.mesh().coord(Axis::Tp) == 0;

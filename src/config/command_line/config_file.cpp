@@ -74,7 +74,7 @@ bool needs_quotes(const std::string& word, bool list) {
   return word.find_first_of(list ? "\"\\#\n \t" : "\"#\n") != std::string::npos;
 }
 
-// A plain name that is not a file here may be the name of an installed configuration.
+// The path of an installed configuration, for a plain name that is not a file here.
 std::string installed_path(const std::string& file) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -18,15 +18,15 @@ bool has_default(const Option& option) {
   return value_words(option) && !is_flag(option) && !(option.required && range_problem(option));
 }
 
-// As it may be given; choices are separated by commas.
+// The default as the user would write it; choices are separated by commas.
 std::string default_text(const Option& option) {
   const auto words = *value_words(option);
   const std::string text = fmt::format("{}", fmt::join(words, option.allowed.empty() ? " " : ","));
   return text.empty() ? "empty" : text;
 }
 
-// The place at which a line of at most `width` characters of `text` ends: a blank, or in a longer word behind a '|' or
-// '-'. A name of an option keeps its own two hyphens.
+// The position at which a line of at most `width` characters of `text` ends: a blank, or in a longer word after a '|'
+// or '-'. The two hyphens of an option's name are not separated.
 size_t line_end(std::string_view text, size_t width) {
   if (text.size() <= width) return text.size();
   const size_t blank = text.rfind(' ', width);
@@ -36,7 +36,7 @@ size_t line_end(std::string_view text, size_t width) {
   return std::min(text.find(' '), text.size());
 }
 
-// As above, but so that the last word of a text does not stand on a line alone.
+// As line_end, but leaves at least two words for the last line.
 size_t line_end_before_two_words(std::string_view text, size_t width) {
   const size_t end = line_end(text, width);
   const bool leaves_a_word =
@@ -56,7 +56,7 @@ std::vector<std::string_view> lines_of(std::string_view text, size_t width) {
   }
 }
 
-// A head, with the text next to it if there is room and below it otherwise.
+// A head with its text, next to it if there is room, otherwise below.
 std::string entry(std::string_view head, std::string_view text, size_t column, size_t width) {
   constexpr size_t kIndent = 2;
   std::string result;
@@ -149,7 +149,7 @@ namespace {
 
 std::string title(const std::string& words) { return fmt::format("\n== {} ==\n", words); }
 
-// The options of a command and of the commands that are typed as it with other options.
+// The options of a command and of the commands that its name selects with other options.
 std::string options_of_kinds(const OptionTable& table, const std::vector<const CommandInfo*>& others,
                              size_t width) {
   const std::set<std::string> shared = options_of_all(table, others);

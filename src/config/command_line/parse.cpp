@@ -62,8 +62,8 @@ struct GivenWords {
   std::map<std::string, std::string> flag_values;
 };
 
-// Boost calls this before it looks at a word: rewrites --some_name=value to --some-name=value, takes the
-// value off a flag, and lets Boost continue.
+// Boost calls this before it parses a word: it rewrites --some_name=value to --some-name=value and removes the value of
+// a flag.
 void rewrite(const OptionTable& table, std::string& word, GivenWords& result) {
   if (!word.starts_with("--")) return;
   const size_t equals = std::min(word.find('='), word.size());
@@ -219,7 +219,7 @@ class Reader {
     return true;
   }
 
-  // `dashes` is how an option is written where the unknown one was found.
+  // `dashes` precedes an option's name where the unknown one was found.
   void unknown(const std::string& name, const std::string& place, std::string_view dashes) {
     if (const Option* common = common_options().find(name)) {
       parsed_.problems.push_back(fmt::format("{}--{} works on the command line only", place, common->name));

@@ -17,7 +17,7 @@ std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Pr
     const auto is_given = [&](const std::string& option) { return parsed.origins.count(option) > 0; };
     if (parsed.file_is_unread && !options.empty() && std::none_of(options.begin(), options.end(), is_given))
       continue;
-    // The 0 of an option that is not given is a missing value; one that is given is a wrong value.
+    // A 0 is a missing value if the option is not given, and a wrong value if it is.
     if (problem.missing && is_given(options.front())) {
       problem.wrong = fmt::format("--{} 0 is not possible", options.front());
       problem.right = "it must be " + problem.right;

@@ -35,7 +35,7 @@ nlohmann::json table_json(const OptionTable& table) {
   return json;
 }
 
-// A JSON value as the words that set_value understands; numbers go through their exact text.
+// A JSON value as the words that set_value parses; numbers keep their exact text.
 std::vector<std::string> json_words(const nlohmann::json& value) {
   if (value.is_string()) return {value.get<std::string>()};
   if (value.is_boolean() || value.is_number()) return {json_text(value)};
@@ -174,7 +174,7 @@ constexpr const char* kRecommenderOptions[] = {"embedding-dim",
                                                "key-admission",
                                                "key-eviction",
                                                "no-correct-negatives"};
-// How it computes, and how its data are read.
+// Options that affect how a recommender computes and reads its data.
 constexpr const char* kUseOptions[] = {"bf16", "table-max-ids", "id-policy"};
 
 void read_options(const OptionTable& table, std::span<const char* const> names, const nlohmann::json& json) {

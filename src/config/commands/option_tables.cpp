@@ -86,7 +86,7 @@ OptionTable options_of(ModelConfig& config) {
 
 namespace {
 
-// For commands that rewrite a checkpoint.
+// The option --dtype of commands that rewrite a checkpoint.
 void add_dtype(OptionTable& table, std::optional<DType>& dtype) {
   table.add("dtype", &dtype, "Data type of all tensors, rounded to nearest.").absent("as they are");
 }
@@ -94,7 +94,7 @@ void add_max_memory(OptionTable& table, double& mebibytes) {
   table.add("max-memory", &mebibytes, "Memory to use in MiB, besides the file cache.").range(8, 1 << 30);
 }
 
-// For commands that read a checkpoint, which may name its tokenizer.
+// The tokenizer's options of commands that read a checkpoint, which may name its tokenizer.
 void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
                             std::optional<std::string>& model) {
   table.group("Tokenizer");

@@ -58,7 +58,7 @@ OptionTable options_of(PlanRecommenderConfig& config) {
 
 namespace {
 
-// Whether a rule depends on an option that a run that loads a checkpoint may take from it.
+// Whether a rule depends on an option that a run may inherit from the checkpoint that it loads.
 constexpr auto kIsAboutModel = [](const Option& option, const Rule& rule) {
   return is_inherited(option.name) ||
          is_about(rule, [](std::string_view name) { return is_inherited(name); });

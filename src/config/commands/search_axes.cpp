@@ -12,14 +12,14 @@ namespace {
 
 // ---- Options ----
 
-// Sets layers per stage if the options gave that before and it is possible; only one of the two options may be given.
+// Sets layers per stage if the options gave them before and that is possible; only one of the two options may be set.
 void write_stages(const Layout& layout, PretrainConfig& run) {
   PipelineConfig& pipeline = run.pipeline;
   const int64_t stages = layout[SearchAxis::Stages];
-  const int64_t places = stages * layout[SearchAxis::Pipeline];
+  const int64_t total = stages * layout[SearchAxis::Pipeline];
   auto& layers = pipeline.num_layers_per_virtual_pipeline_stage;
-  if (layers && run.model.num_layers % places == 0) {
-    layers = run.model.num_layers / places;
+  if (layers && run.model.num_layers % total == 0) {
+    layers = run.model.num_layers / total;
     return;
   }
   layers.reset();
@@ -48,7 +48,7 @@ int64_t read_schedule(const PretrainConfig& run) {
   return schedule ? static_cast<int64_t>(*schedule) : kNoSchedule;
 }
 
-// Gradients are sharded only where they are reduced after each micro-batch.
+// Sharded gradients are reduced after each micro-batch.
 void write_zero(const Layout& layout, PretrainConfig& run) {
   run.zero.zero_stage = static_cast<int>(layout[SearchAxis::Zero]);
   run.zero.zero_reduce.reset();
@@ -59,7 +59,7 @@ void write_tensor(const Layout& layout, PretrainConfig& run) {
   run.mesh.tensor_model_parallel_size = static_cast<int>(layout[SearchAxis::Tensor]);
 }
 
-// One context rank exchanges nothing.
+// With one context rank there is no exchange.
 void write_context(const Layout& layout, PretrainConfig& run) {
   run.mesh.context_parallel_size = static_cast<int>(layout[SearchAxis::Context]);
   if (run.mesh.context_parallel_size == 1) run.mesh.cp_comm_type.reset();

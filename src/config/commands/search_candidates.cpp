@@ -63,7 +63,7 @@ std::vector<int64_t> pipeline_candidates(const SearchJob& job, const Layout& bef
   return sizes;
 }
 
-// Equal numbers of experts for each of the ranks of a stage that share them.
+// Sizes that give each of the ranks that share experts equally many.
 std::vector<int64_t> expert_candidates(const SearchJob& job, const Layout& before) {
   const int64_t experts = job.run.model.num_experts.value_or(1);
   const int64_t ranks = job.run.mesh.ranks / before[SearchAxis::Pipeline];
@@ -122,8 +122,8 @@ std::vector<int64_t> schedule_candidates(const SearchJob& job, const Layout& bef
 
 namespace {
 
-// Whether `stages` stages can have equal numbers of layers, of which the embedding and the head may each be one. A cut
-// into equal numbers says which of the two count.
+// Whether `stages` stages can have equal numbers of layers, where the embedding and the head may each count as one; an
+// option for equal stages says which of them count.
 bool divides_layers(const PretrainConfig& run, int64_t stages) {
   const StageCutConfig& cut = run.mesh.cut;
   const int ends =
@@ -136,7 +136,7 @@ bool divides_layers(const PretrainConfig& run, int64_t stages) {
 
 }  // namespace
 
-// With several: numbers that evenly divide the layers, or the layers plus one or both ends (embedding, head).
+// Numbers that evenly divide the layers, or the layers plus one or both ends (embedding, head).
 std::vector<int64_t> stages_candidates(const SearchJob& job, const Layout& before) {
   const auto schedule = static_cast<Schedule>(before[SearchAxis::Schedule]);
   if (needs_two_chunks(schedule)) return {2};

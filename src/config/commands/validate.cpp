@@ -44,8 +44,8 @@ bool searches(const PlanConfig& config, SearchAxis axis) {
   return config.search && std::count(axes.begin(), axes.end(), axis) > 0;
 }
 
-// Ranks that hold parts of the same experts get the same rows. A search leaves out layouts that do not have such a
-// load.
+// Checks --moe-load-imbalance: ranks that hold parts of the same experts get the same rows. A search leaves out layouts
+// in which the load is impossible.
 void check_load(const PlanConfig& config, Problems& problems) {
   if (config.moe_load_imbalance == 1 ||
       !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
@@ -74,11 +74,12 @@ void check_plan_search(const PlanConfig& config, Problems& problems) {
   check_search(config.run, axes, "search", problems);
 }
 
-// The run with a neutral layout, for checks that hold for every layout; the search checks the batch against each one.
+// The run with a neutral layout, for checks that apply to every layout; the search checks the batch against each
+// layout.
 PretrainConfig without_layout(PretrainConfig run) {
   open_axes(run, all_search_axes());
   run.batch.global_batch_size.reset();
-  // One expert rank has neither of these.
+  // A single expert rank has neither option.
   run.mesh.moe_buffer_factor.reset();
   run.mesh.moe_token_dispatcher_type = TokenDispatcher::AllToAll;
   run.mesh.overlap_moe_expert_parallel_comm = false;

@@ -59,7 +59,8 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
         .right("leave it out");
 }
 
-// Rules of training are checked when the model is known, and where nothing is trained its options are rejected at once.
+// Whether an option's rules are checked before the model is known: the rules of training are checked later, but if
+// nothing is trained its options are rejected at once.
 bool is_checked_without_model(const std::string& group, bool trains) {
   return group == "Task" || group == "Tokenizer" || group == "Mesh of ranks" ||
          (trains && (group == "Checkpoint" || group == "Evaluation"));

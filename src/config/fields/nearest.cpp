@@ -67,7 +67,7 @@ double shared_parts(std::string_view word, std::string_view name) {
   return telling ? static_cast<double>(shared) / static_cast<double>(all) : 0;
 }
 
-// 0: not alike, 1: as alike as can be.
+// From 0, different, to 1, equal.
 double likeness_by_letters(std::string_view word, std::string_view name) {
   // Names are often abbreviated; the shortest match was probably meant.
   if (word.size() >= 2 && name.starts_with(word))

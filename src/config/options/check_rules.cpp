@@ -43,12 +43,12 @@ std::optional<double> number_of(const Option& option) {
       option.field);
 }
 
-// "--lr 0.1", "--bf16": as it was given.
+// The option as given: "--lr 0.1", "--bf16".
 std::string as_given(const Option& option) {
   return is_flag(option) ? "--" + option.name : fmt::format("--{} {}", option.name, value_text(option));
 }
 
-// "--save DIR", "--rope-type yarn", "--ranks 2 or more": as it would have to be given.
+// The option as it would have to be given: "--save DIR", "--rope-type yarn", "--ranks 2 or more".
 std::string as_wanted(const Option& option, const When::Term& term) {
   if (!term.values.empty()) return fmt::format("--{} {}", option.name, with_or(term.values));
   if (term.least == kAboveZero.number) return fmt::format("--{} above 0", option.name);

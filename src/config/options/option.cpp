@@ -43,7 +43,7 @@ std::string choice_or_text(const Option& option, const std::string& word) {
   return option.allowed.empty() ? word : option.allowed[choice_index(option, word)];
 }
 
-// One word to a value of type T.
+// Parses one word as a value of type T.
 template <class T>
 T parse_word(const Option& option, const std::string& word) {
   if constexpr (std::is_same_v<T, bool>) return parse_bool(word);

@@ -9,7 +9,7 @@ namespace trifold {
 
 namespace {
 
-// The options that turn a GPT-2 into a Llama, but for attention.
+// The options that turn a GPT-2 into a Llama, except its attention options.
 void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("normalization", &model.normalization, "Normalization layer.");
   table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");

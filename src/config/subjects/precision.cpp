@@ -70,7 +70,7 @@ namespace {
 
 constexpr int64_t kUnit = 16;  // extents of 8-bit products are multiples of this
 
-// The last micro-batch may hold one sample.
+// Checks the rows of products; the last micro-batch may have a single sample.
 void check_rows(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"context-parallel-size", "tiled-mlp"})) return;
   const int64_t context = config.mesh.context_parallel_size, tiles = config.mesh.tiled_mlp;

@@ -136,7 +136,7 @@ std::string stages_origin(const PipelineConfig& pipeline, int chunks) {
   return fmt::format("{} stage{} a rank", chunks, chunks == 1 ? "" : "s");
 }
 
-// Returns whether the number of stages per rank is known.
+// Checks the options for stages; returns whether the number of stages per rank is known.
 bool check_stage_options(const PretrainConfig& config, Problems& problems) {
   const PipelineConfig& pipeline = config.pipeline;
   const auto& layers = pipeline.num_layers_per_virtual_pipeline_stage;
@@ -203,7 +203,7 @@ void check_vocab_parts(const PretrainConfig& config, Problems& problems) {
                std::lcm(config.model.make_vocab_size_divisible_by, int64_t{parts}));
 }
 
-// The options that assign layers to stages.
+// Checks the options that assign layers to stages.
 void check_cut(const PretrainConfig& config, int chunks, Problems& problems) {
   const StageCutConfig& cut = config.mesh.cut;
   const bool numbers = cut.decoder_first_pipeline_num_layers || cut.decoder_last_pipeline_num_layers;

@@ -89,8 +89,8 @@ std::optional<double> as_number(const std::string& text) {
   }
 }
 
-// Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and path,
-// unless none of the words in the places of weights is a number.
+// Checks --data-path by Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and
+// path, unless none of the supposed weights is a number.
 void check_blend(const std::vector<std::string>& words, Problems& problems) {
   if (words.size() % 2 != 0) return;
   size_t numbers = 0;

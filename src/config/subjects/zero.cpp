@@ -66,8 +66,8 @@ void add_zero(OptionTable& table, ZeroConfig& zero) {
 
 namespace {
 
-// Between groups a slice is cut into one part per group, each of at least one element (DataSums); slices have at least
-// 256.
+// The most groups: between groups a slice is cut into one part per group, each of at least one element (DataSums), and
+// slices have at least 256 elements.
 constexpr int64_t kMostGroupsInBf16 = 256;
 void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   const int64_t data = gradient_ranks(config.mesh);

@@ -4,7 +4,7 @@
 
 namespace trifold {
 
-// The block's output is the input of the next block, so both need it.
+// Both this block and the next need the block's output, which is the next one's input.
 void OffloadCheck::take(const PlanPosition& at, const Action& action, int forwards, int input) {
   at.require(!shape_.offloaded.empty(), "moves activations, which needs --cpu-offloading-num-layers");
   const int most = shape_.offloaded.at(static_cast<size_t>(action.stage));

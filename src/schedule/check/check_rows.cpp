@@ -59,7 +59,7 @@ class Rows {
         items_[s * micros_ + m].input = items_[s * micros_ + m].weight = stages_[s].blocks - 1;
     }
     for (const TiedStage& tied : shape.tied)
-      (same_rank(tied.of, tied.stage) ? tied_here_ : tied_elsewhere_).push_back(tied);
+      (same_rank(tied.of, tied.stage) ? tied_local_ : tied_remote_).push_back(tied);
   }
 
   void check_all() {
@@ -143,7 +143,7 @@ class Rows {
     }
   }
 
-  // For actions that read weights, if the plan has UNSHARDs.
+  // Checks that weights are gathered for actions that read them, if the plan has UNSHARDs.
   void check_gathered(const Action& action) {
     require(!gathers_ || stage_of(action).unsharded,
             "uses weights that are not gathered: {}UNSHARD must come before it, with no {}RESHARD between",
@@ -172,7 +172,7 @@ class Rows {
     progress.version = action.version;
   }
 
-  // Blocks are processed from last to first; `next` is the one that must come now.
+  // Checks the order of blocks, from last to first; `next` is the block that must be next.
   void advance(const Action& action, int& next) const {
     require(action.block == Action::kAll ? next == stages_[static_cast<size_t>(action.stage)].blocks - 1
                                          : next == action.block,
@@ -214,7 +214,7 @@ class Rows {
     return stage.complete[static_cast<size_t>(block)] == stage.members[static_cast<size_t>(stage.steps)];
   }
 
-  // For a send, the stage of the message's origin; for a receive, its destination.
+  // Checks that the stage at the other end of a message exists and is on another rank.
   void check_border(const Action& action, int neighbour) const {
     require(0 <= neighbour && neighbour <= last_stage(), "has no stage at the other end");
     require(!same_rank(action.stage, neighbour),
@@ -250,14 +250,14 @@ class Rows {
 
   void reduce_tied(const Action& action) {
     StageState& stage = stage_of(action);
-    require(!tied_elsewhere_.empty(), "has nothing to reduce: no weight is shared between two ranks");
-    require(action.stage == 0 || meets_at(action.stage),
+    require(!tied_remote_.empty(), "has nothing to reduce: no weight is shared between two ranks");
+    require(action.stage == 0 || reduces_tied_at(action.stage),
             "is not the first stage, nor the last of its rank that shares a weight with it");
     require(stage.steps < stage.all_steps, "comes after the last Step of its stage");
     require(complete(stage, 0), "comes before the last gradient of its stage");
     require(!stage.tied, "is a second one before one Step");
     stage.tied = true;
-    for (const TiedStage& tied : tied_elsewhere_) {
+    for (const TiedStage& tied : tied_remote_) {
       if (!same_rank(tied.stage, action.stage)) continue;
       StageState& other = stages_[static_cast<size_t>(tied.stage)];
       require(complete(other, 0), "comes before the last gradient of stage {}", tied.stage);
@@ -266,9 +266,9 @@ class Rows {
   }
 
   // Whether the stage is the last of its rank's stages that share the first stage's weight from another rank.
-  bool meets_at(int stage) const {
+  bool reduces_tied_at(int stage) const {
     bool found = false;
-    for (const TiedStage& tied : tied_elsewhere_) {
+    for (const TiedStage& tied : tied_remote_) {
       if (tied.stage > stage && same_rank(tied.stage, stage)) return false;
       found = found || tied.stage == stage;
     }
@@ -282,9 +282,9 @@ class Rows {
     if (!shape_.bucket_ends.empty()) check_bucket(action);
     if (reduces_one_micro(shape_, action)) return reduce_one_micro(action, block);
     require(complete(stage, block), "comes before the last gradient of its block");
-    require(tied_elsewhere_.empty() || action.stage != 0 || block != 0 || stage.tied,
+    require(tied_remote_.empty() || action.stage != 0 || block != 0 || stage.tied,
             "comes before the REDUCE_TIED of its stage");
-    for (const TiedStage& tied : tied_here_)
+    for (const TiedStage& tied : tied_local_)
       require(action.stage != tied.of || block != 0 || complete(stages_[static_cast<size_t>(tied.stage)], 0),
               "comes before the last gradient of stage {}, which shares a weight with it", tied.stage);
     const auto begin = stage.reduced.begin() + block;
@@ -297,7 +297,7 @@ class Rows {
   // own micro-batch's gradient, so the last reduction follows the last gradient.
   void reduce_one_micro(const Action& action, int block) {
     require(item(action).weight < block, "comes before the gradient of its block for its micro-batch");
-    for (const TiedStage& tied : tied_here_)
+    for (const TiedStage& tied : tied_local_)
       require(action.stage != tied.of || block != 0 || item_of(tied.stage, action.micro).weight < tied.block,
               "comes before the gradient of stage {} for its micro-batch, which shares a weight with it",
               tied.stage);
@@ -338,8 +338,8 @@ class Rows {
     if (!shape_.bucket_ends.empty())
       for (int end : shape_.bucket_ends.at(static_cast<size_t>(action.stage))) check_reduced(action, end);
     const bool shares =
-        !tied_elsewhere_.empty() &&
-        (action.stage == 0 || std::any_of(tied_elsewhere_.begin(), tied_elsewhere_.end(),
+        !tied_remote_.empty() &&
+        (action.stage == 0 || std::any_of(tied_remote_.begin(), tied_remote_.end(),
                                           [&](const TiedStage& tied) { return tied.stage == action.stage; }));
     require(!shares || stage.tied, "comes before the REDUCE_TIED of its stage");
     ++stage.steps;
@@ -384,8 +384,8 @@ class Rows {
   std::vector<Progress> items_;                // [stage, micro]
   std::set<std::tuple<int, int, int>> parts_;  // stage, block, micro: reductions of one micro-batch
   OffloadCheck offloads_;
-  // On the rank of the stage with which they share a weight, and on others.
-  std::vector<TiedStage> tied_here_, tied_elsewhere_;
+  // Tied stages on the rank of the earlier stage, and on other ranks.
+  std::vector<TiedStage> tied_local_, tied_remote_;
   bool gathers_ = false;  // the plan has UNSHARDs
   PlanPosition at_;       // the current action
 };

@@ -76,7 +76,7 @@ RankPlan whole_stages(const RankPlan& row, bool residency) {
   return whole;
 }
 
-// PyTorch updates weights after the whole plan.
+// BadInput for asynchronous plans: PyTorch updates weights after the whole plan.
 void check_synchronous(const Plan& plan) {
   for (size_t rank = 0; rank < plan.size(); ++rank) {
     std::set<int> updated;  // stages
@@ -170,7 +170,7 @@ class WaitWriter {
   }
   void add(const std::string& cell) { text_ += (text_.empty() ? "" : ",") + cell; }
 
-  // A backward proves that the next stage has received the output of the forward.
+  // Waits for the send of a forward's output at its backward, which proves that the next stage has received it.
   void follow(const Action& action) {
     if (is_send(action.kind)) pending_.push_back(action);
     if (action.kind == ActionKind::ReduceGrad) add(wait_for(action));

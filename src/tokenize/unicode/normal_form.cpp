@@ -43,7 +43,7 @@ void decompose(char32_t c, bool compatible, std::u32string& out) {
   out.push_back(c);
 }
 
-// Sorts marks by combining class, stably.
+// Stably sorts marks by combining class.
 void order_marks(std::u32string& text) {
   for (auto begin = text.begin(); begin != text.end();) {
     const auto end = std::find_if(begin, text.end(), [](char32_t c) { return combining_class(c) == 0; });
@@ -53,7 +53,7 @@ void order_marks(std::u32string& text) {
   }
 }
 
-// 0 where the two do not compose.
+// The composition of two characters; 0 if they do not compose.
 char32_t composed(char32_t first, char32_t second) {
   if (first >= kLeads && first < kLeads + 19 && second >= kVowels && second < kVowels + kVowelCount)
     return kSyllables + ((first - kLeads) * kVowelCount + second - kVowels) * kTailCount;
