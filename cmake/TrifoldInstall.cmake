@@ -32,7 +32,7 @@ install(RUNTIME_DEPENDENCY_SET needed
   LIBRARY DESTINATION lib/trifold COMPONENT libraries)
 
 install(DIRECTORY launch/configs/ DESTINATION share/trifold/configs COMPONENT program FILES_MATCHING PATTERN "*.cfg")
-install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION share/doc/trifold COMPONENT program)
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION share/doc/trifold COMPONENT program)
 install(DIRECTORY docs DESTINATION share/doc/trifold COMPONENT program)
 
 # The program itself writes its manual page and completion, so that they always match its options.

@@ -16,7 +16,7 @@ Request parse_command_line(std::span<const std::string> arguments, const Environ
 Request parse_command_line(int argc, const char* const* argv, const Environment& environment = {},
                            Remarks* remarks = nullptr);
 
-// "trifold 0.1.0"
+// "trifold 0.2.0"
 std::string version_text();
 
 }  // namespace trifold
