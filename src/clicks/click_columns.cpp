@@ -84,7 +84,7 @@ void RecordClicks::fill(std::span<const int64_t> positions, ClickPart& out) cons
                                                          : static_cast<float>(bits));
       }
     }
-    const IdPlace place{file_.path(), "sample", sample};
+    const IdLocation place{file_.path(), "sample", sample};
     for (int t = 0; t < schema_.table_count(); ++t) {
       const ClickTable& table = schema_.table(t);
       int32_t* ids = out.bag(t, slot, table.max_ids);
@@ -357,7 +357,7 @@ void ColumnClicks::fill_ids(int table, std::span<const int64_t> positions, Click
     for (size_t i = 0; i < positions.size(); ++i) {
       const Bag bag = bag_of(table, positions[i]);
       const std::byte* at = data + bag.first * static_cast<int64_t>(sizeof(T));
-      const IdPlace place{ids_[t].path(), "sample", positions[i]};
+      const IdLocation place{ids_[t].path(), "sample", positions[i]};
       int32_t* ids = out.bag(table, static_cast<int64_t>(i), bag.count);
       for (int k = 0; k < bag.count; ++k, at += sizeof(T))
         ids[k] = keys != nullptr ? keys->row_of(table, load<T>(at))

@@ -109,7 +109,7 @@ TextColumn header_column(std::string_view field) {
 }
 
 // Columns of one kind are numbered without gaps from 0 or from 1.
-int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, const HeaderPlace& place) {
+int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, const HeaderLocation& place) {
   std::map<int, TextColumn*> by_number;
   for (TextColumn& column : columns) {
     if (column.kind != kind) continue;
@@ -127,7 +127,7 @@ int number_columns(std::vector<TextColumn>& columns, TextColumn::Kind kind, cons
   return next;
 }
 
-TextLayout numbered_layout(const std::vector<std::string>& names, IdBase base, const HeaderPlace& place) {
+TextLayout numbered_layout(const std::vector<std::string>& names, IdBase base, const HeaderLocation& place) {
   TextLayout layout;
   layout.separator = ',';
   layout.quotes = true;
@@ -211,7 +211,7 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
   if (const size_t end = first->find('\r'); end != std::string_view::npos && whole.find('\n') == whole.npos)
     bad_input("{}:1: its lines end in CR alone, so they are read as one: convert the line ends to LF or CRLF",
               path);
-  const HeaderPlace place{fmt::format("{}:{}", path, number), "the header", true};
+  const HeaderLocation place{fmt::format("{}:{}", path, number), "the header", true};
   const auto with_header = [&](TextLayout layout) {
     layout.first_line = number + 1;
     return layout;
@@ -242,7 +242,7 @@ TextLayout find_layout(const std::string& path, std::string_view text, std::stri
 
 TextLayout layout_of_names(const std::string& path, const std::vector<std::string>& names,
                            const std::optional<NamedColumns>& columns) {
-  const HeaderPlace place{path, "the file"};
+  const HeaderLocation place{path, "the file"};
   TextLayout layout =
       columns ? named_layout(names, *columns, place) : numbered_layout(names, IdBase::Decimal, place);
   layout.header = false;

@@ -15,7 +15,8 @@ bool is_feature(TextColumn::Kind kind) {
   return kind == TextColumn::Kind::Dense || kind == TextColumn::Kind::Id;
 }
 
-// Whether a column with this role can have another one, of this kind and name: as a feature, a label would predict itself.
+// Whether a column with this role can have another one, of this kind and name: as a feature, a label would predict
+// itself.
 bool go_together(const TextColumn& role, TextColumn::Kind kind, const std::string& name) {
   using enum TextColumn::Kind;
   if ((role.kind == Label && is_feature(kind)) || (kind == Label && is_feature(role.kind))) return false;
@@ -25,7 +26,7 @@ bool go_together(const TextColumn& role, TextColumn::Kind kind, const std::strin
 // Gives the column of this name, or, for a feature like time@hour, of the name before a part, a role of this kind, and
 // returns the role.
 TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn::Kind kind, int index,
-                        std::string_view option, const HeaderPlace& place) {
+                        std::string_view option, const HeaderLocation& place) {
   const std::string role_name(without_blanks(name));
   std::string wanted = role_name;
   const auto count_wanted = [&] {
@@ -88,7 +89,8 @@ TextColumn& bag_of(TextLayout& layout, const std::string& name) {
   fail("the column '{}' is no bag", name);
 }
 
-// An element of --bag-weights: the bag and, after a colon, the column of its weights, if they are not in the bag itself.
+// An element of --bag-weights: the bag and, after a colon, the column of its weights, if they are not in the bag
+// itself.
 struct BagWeights {
   std::string bag, column;
 };
@@ -104,7 +106,7 @@ BagWeights bag_weights_of(const std::string& name, const std::vector<BagColumns:
             printable(name.substr(0, name.find(':'))));
 }
 
-void name_bag_weights(TextLayout& layout, const NamedColumns& columns, const HeaderPlace& place) {
+void name_bag_weights(TextLayout& layout, const NamedColumns& columns, const HeaderLocation& place) {
   for (const std::string& name : columns.bag_weights) {
     const BagWeights weights = bag_weights_of(name, columns.bags);
     TextColumn& bag = bag_of(layout, weights.bag);
@@ -127,7 +129,7 @@ void name_bag_weights(TextLayout& layout, const NamedColumns& columns, const Hea
 }  // namespace
 
 TextLayout named_layout(const std::vector<std::string>& names, const NamedColumns& columns,
-                        const HeaderPlace& place) {
+                        const HeaderLocation& place) {
   TextLayout layout;
   layout.dense = layout.tables = 0;
   layout.separator = columns.separator;
@@ -174,7 +176,7 @@ TextLayout named_layout(const std::vector<std::string>& names, const NamedColumn
 }
 
 void keep_columns(TextLayout& layout, const std::vector<std::string>& names, const std::string& path) {
-  const HeaderPlace place{path, layout.header ? "the header" : "it"};
+  const HeaderLocation place{path, layout.header ? "the header" : "it"};
   for (const std::string& name : names)
     name_column(layout, name, TextColumn::Kind::Kept, layout.kept++, "--keep", place);
 }

@@ -11,7 +11,7 @@
 namespace trifold {
 
 // Where the names of columns come from, for messages.
-struct HeaderPlace {
+struct HeaderLocation {
   std::string where;      // the file, for text with the line
   std::string_view what;  // what holds the names: "the header"
   bool text = false;
@@ -20,6 +20,6 @@ struct HeaderPlace {
 // The layout of a file whose columns have these names. BadInput for a column of `columns` that is missing, occurs
 // twice, or cannot have the roles assigned to it.
 TextLayout named_layout(const std::vector<std::string>& names, const NamedColumns& columns,
-                        const HeaderPlace& place);
+                        const HeaderLocation& place);
 
 }  // namespace trifold

@@ -47,11 +47,11 @@ std::string mapping_of(IdPolicy policy) {
   return policy == IdPolicy::Error ? std::string() : std::string(name_of(policy));
 }
 
-void report_id(const IdPlace& place, const ClickTable& table, uint64_t id) {
+void report_id(const IdLocation& place, const ClickTable& table, uint64_t id) {
   report_id(place, table, fmt::format("{}", id));
 }
 
-void report_id(const IdPlace& place, const ClickTable& table, std::string_view id) {
+void report_id(const IdLocation& place, const ClickTable& table, std::string_view id) {
   bad_input(
       "{}: {} {}, column {}: id {} is outside the table, which has {} rows; give the table more rows, or "
       "choose the id policy modulo or clip",

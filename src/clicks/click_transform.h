@@ -49,17 +49,17 @@ inline float transform_dense(DenseTransform transform, float x, float least = 0)
 std::string mapping_of(IdPolicy policy);
 
 // The location of an id, for messages.
-struct IdPlace {
+struct IdLocation {
   std::string_view file;
   std::string_view unit;  // "sample" (counted from 0) or "line" (from 1)
   int64_t number;
 };
 
 // Throws BadInput about an id outside its table; `id` is its text in the file.
-[[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, std::string_view id);
-[[noreturn]] void report_id(const IdPlace& place, const ClickTable& table, uint64_t id);
+[[noreturn]] void report_id(const IdLocation& place, const ClickTable& table, std::string_view id);
+[[noreturn]] void report_id(const IdLocation& place, const ClickTable& table, uint64_t id);
 
-inline int32_t bounded_id(uint64_t id, const ClickTable& table, IdPolicy policy, const IdPlace& place) {
+inline int32_t bounded_id(uint64_t id, const ClickTable& table, IdPolicy policy, const IdLocation& place) {
   const auto rows = static_cast<uint64_t>(table.rows);
   if (id < rows) [[likely]]
     return static_cast<int32_t>(id);

@@ -8,21 +8,21 @@ namespace trifold {
 
 namespace {
 
-// Room for the squares of every table that is cut by columns, at the same offsets on all ranks.
-struct SquaresRoom {
+// The layout of the squares of all tables that are cut by columns, at the same offsets on all ranks.
+struct SquaresLayout {
   std::vector<int64_t> of_table;  // its offset; -1: the table is not cut by columns
   int64_t numbers = 0;
 };
 
-SquaresRoom squares_room(const Placement& placement, const EmbeddingTables::Options& options) {
-  SquaresRoom room;
+SquaresLayout squares_layout(const Placement& placement, const EmbeddingTables::Options& options) {
+  SquaresLayout layout;
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const bool cut = options.optimizer == SparseKind::RowwiseAdagrad && placement.ranks() > 1 &&
                      placement.cut_by_columns(static_cast<int>(t));
-    room.of_table.push_back(cut ? room.numbers : -1);
-    if (cut) room.numbers += options.samples * placement.ranks() * placement.tables()[t].max_ids;
+    layout.of_table.push_back(cut ? layout.numbers : -1);
+    if (cut) layout.numbers += options.samples * placement.ranks() * placement.tables()[t].max_ids;
   }
-  return room;
+  return layout;
 }
 
 // The shards of a rank, for the division of its cache.
@@ -94,7 +94,7 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
     const int64_t column = placement.feature_column(static_cast<int>(t));
     if (options.mean) mean_.push_back({column, column, width, false, {}});
   }
-  const SquaresRoom squares = squares_room(placement, options);
+  const SquaresLayout squares = squares_layout(placement, options);
   squares_ = Buffer(static_cast<size_t>(squares.numbers) * size_of(options.dtype), ops.device);
   for (size_t i = 0; i < shards_; ++i) {
     // A single rank reads the gradients directly from dfeatures.
@@ -314,7 +314,7 @@ EmbeddingTables::Memory EmbeddingTables::memory(const Placement& placement, int 
   (options.storage.on_device ? memory.host : memory.buffers) +=
       Disk::memory(layouts_of(shapes, slots, options.storage));
   if (placement.ranks() == 1) return memory;
-  memory.buffers += static_cast<size_t>(squares_room(placement, options).numbers) * size_of(options.dtype) +
+  memory.buffers += static_cast<size_t>(squares_layout(placement, options).numbers) * size_of(options.dtype) +
                     VectorExchange::bytes(placement, rank, exchange_options(options));
   if (options.training) memory.buffers += TableCopies::bytes(placement, options.dtype);
   return memory;

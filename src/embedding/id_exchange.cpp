@@ -186,21 +186,22 @@ void IdExchange::unpack(LookupBatch& out) const {
 // Takes the bags of this rank's samples in whole tables, listed in `tables`; their lists begin at `list`.
 void IdExchange::take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out,
                           size_t list, ThreadPool& pool) const {
-  struct Place {
+  struct Destination {
     int32_t* offsets;
     LookupBatch::Ids ids;
   };
-  std::vector<Place> places;
+  std::vector<Destination> destinations;
   for (size_t i = 0; i < tables.size(); ++i) {
     int32_t* const offsets = out.take_offsets(list + i);
-    places.push_back({offsets, out.take_ids(list + i, batch.ids[tables[i]].elements())});
+    destinations.push_back({offsets, out.take_ids(list + i, batch.ids[tables[i]].elements())});
   }
   for_each_list(pool, tables.size(), [&](size_t i) {
     const size_t table = tables[i];
     const Tensor& ids = batch.ids[table];
-    add_up(places[i].offsets, batch.lengths[table].as<int32_t>(), options_.samples);
-    std::memcpy(places[i].ids.ids, ids.data, ids.bytes());
-    if (options_.weighted) std::memcpy(places[i].ids.weights, batch.id_weights[table].data, ids.bytes());
+    add_up(destinations[i].offsets, batch.lengths[table].as<int32_t>(), options_.samples);
+    std::memcpy(destinations[i].ids.ids, ids.data, ids.bytes());
+    if (options_.weighted)
+      std::memcpy(destinations[i].ids.weights, batch.id_weights[table].data, ids.bytes());
   });
 }
 
@@ -209,7 +210,7 @@ void IdExchange::take_mean_factors(const ClickBatch& batch, LookupBatch& out) co
     dispatch_wide_float(options_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const Tensor written = out.written.take(options_.dtype, {options_.samples});
-      out.mean_factors[t] = out.written.there(written);
+      out.mean_factors[t] = out.written.operand(written);
       T* factors = written.as<T>();
       for (int64_t i = 0; i < options_.samples; ++i) {
         const int32_t length = batch.lengths[t].as<int32_t>()[i];

@@ -65,7 +65,7 @@ struct LookupBatch {
   }
 
   // The capacity of a list; `rows` counts the rows of its part of a table.
-  struct Room {
+  struct Capacity {
     int64_t rows, bags, ids, column;
     bool cached;
   };
@@ -73,13 +73,13 @@ struct LookupBatch {
   // Lookups are then sorted by number, and LookupOrder::row holds slots.
   struct Cached {
     std::span<int32_t> ids;
-    RowCache::Numbered room;  // memory for `rows`; empty if rows are not numbered
+    RowCache::Numbered row_memory;  // memory for `rows`; empty if rows are not numbered
     std::optional<RowCache::Numbered> rows;
   };
 
   bool weighted;
   int64_t shards = 0;  // the number of lists that belong to shards
-  std::vector<Room> rooms;
+  std::vector<Capacity> capacities;
   std::vector<BagLookup> lookups;
   std::vector<LookupOrder> orders;
   std::vector<Cached> cached;        // for each list

@@ -130,7 +130,7 @@ void TablePart::make_store() {
 void TablePart::begin_bring_in(LookupBatch::Cached& list, bool changes, Stream& stream) {
   if (!is_cached()) return;
   if (changes) {
-    list.rows.emplace(list.room);
+    list.rows.emplace(list.row_memory);
     list.rows->by_row = rect_.extent[1] < table_.width;
   }
   cache_->begin_bring_in(list.ids, changes, stream);

@@ -175,16 +175,17 @@ void clear_rows(const Tensor& y, const Tensor& begin) {
   expect("clear_rows", "begin", begin, DType::I32, 1);
 }
 
-void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t here, int64_t skip) {
+void experts_of_ranks(const Tensor& expert, const Tensor& first, int64_t begin, int64_t local_experts,
+                      int64_t skip) {
   constexpr const char* kOp = "experts_of_ranks";
   expect(kOp, "expert", expert, DType::I32, expert.elements());
   expect(kOp, "first", first, DType::I32, first.elements());
   if (first.rank() != 2)
     fail("{}: first is {}, but [ranks, experts + 1] is needed", kOp, to_string(first.shape));
   check(
-      begin >= 0 && here >= 1 && begin + here < first.last_dim() && skip >= 0,
+      begin >= 0 && local_experts >= 1 && begin + local_experts < first.last_dim() && skip >= 0,
       "{}: experts [{}, {}) of {} after {} rows: the range must lie within the experts, and rows be at least 0",
-      kOp, begin, begin + here, first.last_dim() - 1, skip);
+      kOp, begin, begin + local_experts, first.last_dim() - 1, skip);
 }
 
 void add_experts(OpTable& checks) {

@@ -27,7 +27,7 @@ Tensor CopyIn::take(DType dtype, const Shape& shape) {
   return taken;
 }
 
-Tensor CopyIn::there(Tensor taken) const {
+Tensor CopyIn::operand(Tensor taken) const {
   if (ops_.device != nullptr)
     taken.data = device_.data() + (static_cast<std::byte*>(taken.data) - host_.data());
   return taken;

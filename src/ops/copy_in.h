@@ -20,7 +20,7 @@ class CopyIn {
   // A tensor for the host to write, of unspecified content. Throws if there is no room.
   Tensor take(DType dtype, const Shape& shape);
   // The tensor in device memory that copy() writes from `taken`; on the host, `taken` itself.
-  Tensor there(Tensor taken) const;
+  Tensor operand(Tensor taken) const;
   // Enqueues the transfer of all tensors that were taken; on the host it does nothing. Readers of an earlier transfer's
   // device tensors must be earlier on `stream`.
   void copy(Stream& stream) const;

@@ -84,7 +84,7 @@ void drop_choices(const KernelTable&, Stream& stream, Tensor taken, Tensor chose
 // A counting sort: there are few experts.
 void sort_choices(const KernelTable&, Stream& stream, Tensor first, Tensor row, Tensor token, Tensor chosen) {
   stream.run([experts = first.elements() - 1, choices = chosen.last_dim(), count = chosen.elements(),
-              begins = first.as<int32_t>(), place = row.as<int32_t>(), of = token.as<int32_t>(),
+              begins = first.as<int32_t>(), place = row.as<int32_t>(), tokens = token.as<int32_t>(),
               expert = chosen.as<int32_t>()] {
     std::fill_n(begins, experts + 1, 0);
     for (int64_t c = 0; c < count; ++c) ++begins[expert[c] + 1];
@@ -93,18 +93,18 @@ void sort_choices(const KernelTable&, Stream& stream, Tensor first, Tensor row, 
     std::copy_n(begins, experts, next);
     for (int64_t c = 0; c < count; ++c) {
       place[c] = next[expert[c]]++;
-      of[place[c]] = static_cast<int32_t>(c / choices);
+      tokens[place[c]] = static_cast<int32_t>(c / choices);
     }
   });
 }
 
 void experts_of_ranks(const KernelTable&, Stream& stream, Tensor expert, Tensor first, int64_t begin,
-                      int64_t here, int64_t skip) {
+                      int64_t local_experts, int64_t skip) {
   stream.run([=, to = expert.as<int32_t>(), rows = expert.elements(), ranks = first.dim(0),
               begins = first.as<int32_t>(), each = first.last_dim()] {
     int64_t place = -skip;  // index in `expert` of the next row
     for (int64_t rank = 0; rank < ranks; ++rank)
-      for (int64_t e = 0; e < here; ++e) {
+      for (int64_t e = 0; e < local_experts; ++e) {
         const int32_t* of_expert = begins + rank * each + begin + e;
         const int64_t end = place + of_expert[1] - of_expert[0];
         const int64_t from = std::clamp<int64_t>(place, 0, rows), until = std::clamp<int64_t>(end, 0, rows);

@@ -32,12 +32,13 @@ void relu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor d
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.run([=, pool = &stream.pool(), to = dx.as<T>(), sums = db.as<Accumulate<T>>(), from = dy.as<T>(),
-                of = y.as<T>(), kernel = storage_kernels<T>(table).relu_backward] {
+                saved = y.as<T>(), kernel = storage_kernels<T>(table).relu_backward] {
       const int64_t chunks = parts(rows, kRowChunk);
       auto* const chunk_sums = scratch<Accumulate<T>>(chunks * columns);
       pool->parallel_for(rows, grain, [=](int64_t begin, int64_t end) {
         const int64_t at = begin * columns;
-        kernel(to + at, chunk_sums + begin / kRowChunk * columns, from + at, of + at, end - begin, columns);
+        kernel(to + at, chunk_sums + begin / kRowChunk * columns, from + at, saved + at, end - begin,
+               columns);
       });
       if (!accumulate) set_to_zero(0, columns, sums);
       add_chunks(sums, chunk_sums, chunks, columns);
@@ -169,10 +170,10 @@ void copy_rows(const KernelTable&, Stream& stream, Tensor y, Tensor to, Tensor x
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     over_elements(stream, from.elements(), row_grain(width, kCheapGrain),
-                  [=, out = y.as<T>(), rows = to.as<int32_t>(), in = x.as<T>(), of = from.as<int32_t>()](
+                  [=, out = y.as<T>(), rows = to.as<int32_t>(), in = x.as<T>(), sources = from.as<int32_t>()](
                       int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i)
-                      std::copy_n(in + of[i] * width, width, out + rows[i] * width);
+                      std::copy_n(in + sources[i] * width, width, out + rows[i] * width);
                   });
   });
 }

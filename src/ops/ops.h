@@ -33,7 +33,7 @@ namespace trifold {
 
 enum class Reduce { Sum, Max };
 
-// Elements of a chunk of chunk_squares: the granularity at which flat buffers are cut over ranks.
+// Elements of a chunk of chunk_squares: the granularity at which flat buffers are sharded.
 constexpr int64_t kNormChunk = 256;
 
 // Scalars that change every step (loss scale, sample index, learning rate) can be in memory instead of in a launch's
@@ -65,9 +65,8 @@ struct Dropout {
 //
 // Gathered keys: `rows` are the positions of a sequence that this rank holds. qkv, out and lse have rows.rows() rows
 // per sample instead of seq. `key_values` holds the keys and values of all positions, and the ones in qkv are not
-// read. Backward writes these queries' contributions to the gradients of keys and values to `dkey_values`, and leaves
-// their columns of dqkv unwritten. If runs of rows are multiples of 8, a query and its gradient have the same bits as
-// on a single rank.
+// read. Backward writes these queries' contributions to the gradients of keys and values to `dkey_values`, not to dqkv.
+// If runs of rows begin and end at multiples of 8, a query and its gradient have the same bits as on a single rank.
 //
 // A group of heads (with `rows`): key_values holds `given_heads` key heads from `first_given` on. Only the query heads
 // that read them are computed, and only their columns of qkv, out, lse and gradients are read and written. The results
@@ -384,10 +383,11 @@ struct OpTable {
   void (*add_choice_counts)(Stream&, Tensor counts, Tensor chosen, Tensor padding, int64_t begin);
   // y[r, :] = 0 for every row r >= begin[0].  y [R, C]  begin i32 [1]
   void (*clear_rows)(Stream&, Tensor y, Tensor begin);
-  // Rows for experts [begin, begin + here), concatenated in the order of the ranks that sent them and sorted by expert
-  // within each rank: expert[r] = the expert of row skip + r, minus `begin`.
+  // Rows for experts [begin, begin + local_experts), concatenated in the order of the ranks that sent them and sorted
+  // by expert within each rank: expert[r] = the expert of row skip + r, minus `begin`.
   // expert [R]  first [ranks, E + 1]: the `first` of sort_choices on each rank
-  void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t here, int64_t skip);
+  void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t local_experts,
+                           int64_t skip);
 };
 
 // Represents an entry of OpTable as a type.

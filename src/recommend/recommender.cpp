@@ -179,7 +179,7 @@ void Recommender::Fetched::send(const OpTable& ops, Stream& stream) {
     if (ops.device == nullptr) return tensor;
     const Tensor copy = written.take(tensor.dtype, tensor.shape);
     std::memcpy(copy.data, tensor.data, tensor.bytes());
-    return written.there(copy);
+    return written.operand(copy);
   };
   if (batch.dense.elements() > 0) rows.dense = place(batch.dense);
   if (real.bytes() > 0) {

@@ -1,24 +1,26 @@
-// Compares stores of an embedding table that is larger than memory: the same rows are loaded and stored, batch by batch, in
-// our file of pages and log (RowFile), in RocksDB, and in a plain file that is mapped into memory.
+// Compares stores of an embedding table that is larger than memory: the same rows are loaded and stored, batch by
+// batch, in our file of pages and log (RowFile), in RocksDB, and in a plain file that is mapped into memory.
 //
 //   row_store_bench --store ours|rocksdb|mapped|announced --folder FOLDER [--rows N] [--tables N] [--record-bytes N]
 //     [--cache-rows N] [--batch N] [--churn N] [--warm-up N] [--steps N] [--threads N] [--seed N] [--bookkeeping]
 //
-// FOLDER is on the disk in question. It must have room for the table, with `rocksdb` for 1.5 times as much. To be run in a
-// control group that limits memory (row_stores.sh), because the mapped file is otherwise in memory as a whole.
+// FOLDER is on the disk in question. It must have room for the table, with `rocksdb` for 1.5 times as much. To be run
+// in a control group that limits memory (row_stores.sh), because the mapped file is otherwise in memory as a whole.
 //
-// A cache of --cache-rows rows is only simulated: which rows a batch looks up, which of them are missing and which others
-// leave for them follows from the arguments, and is the same for each store. A batch has --batch ids, as many of each table,
-// which follow Zipf's law (1.05) and are scattered over the rows of the table. The cache chooses victims as RowCache does
-// (CLOCK with use counters) and begins full, with the most frequent rows of each table; every row is in the store already and
-// every row of a batch changes, so that each missing row is read and each victim is written. It is the hardest case of such
-// a table: a run that begins with an empty one neither reads rows that were never used nor, for a long time, evicts any.
+// A cache of --cache-rows rows is only simulated: which rows a batch looks up, which of them are missing and which
+// others leave for them follows from the arguments, and is the same for each store. A batch has --batch ids, as many of
+// each table, which follow Zipf's law (1.05) and are scattered over the rows of the table. The cache chooses victims as
+// RowCache does (CLOCK with use counters) and begins full, with the most frequent rows of each table; every row is in
+// the store already and every row of a batch changes, so that each missing row is read and each victim is written. It
+// is the hardest case of such a table: a run that begins with an empty one neither reads rows that were never used nor,
+// for a long time, evicts any.
 //
 // The contents of a row follow from the row and its version, the number of times that it was stored; what is loaded is
-// compared with that. Only the stores' calls are timed; the simulation, the contents and their comparison are not. Every store
-// gets the batch's victims, then must deliver its rows, one batch after another: a training step, during which most of this
-// happens in a real run, is missing. The first --churn batches only store: a log fills, and levels of a tree grow, over
-// thousands of batches, and only then do they cost what they cost in the long run. --warm-up batches follow.
+// compared with that. Only the stores' calls are timed; the simulation, the contents and their comparison are not.
+// Every store gets the batch's victims, then must deliver its rows, one batch after another: a training step, during
+// which most of this happens in a real run, is missing. The first --churn batches only store: a log fills, and levels
+// of a tree grow, over thousands of batches, and only then do they cost what they cost in the long run. --warm-up
+// batches follow.
 //
 //   ours       RowFile and PageQueue as RowCache uses them: victims go to the log, pages of missing rows are all in flight
 //              together, around the page cache; a second thread merges the log
@@ -28,10 +30,10 @@
 //   announced  the same, but each page is announced first (MADV_WILLNEED), so that many reads are in flight together
 //
 // Prints one line. For --steps batches: the median and the 90th percentile of a batch's milliseconds, rows loaded per
-// second; per batch, the rows loaded, megabytes read and written by this process (/proc/self/io) and milliseconds of its
-// processors, background threads included, simulation and comparison not; the store's size on the disk at the end, seconds to
-// fill it at the begin and to bring everything to its place at the end, and the peak of resident memory. --bookkeeping only
-// prints the bytes of memory that the simulation takes.
+// second; per batch, the rows loaded, megabytes read and written by this process (/proc/self/io) and milliseconds of
+// its processors, background threads included, simulation and comparison not; the store's size on the disk at the end,
+// seconds to fill it at the begin and to bring everything to its place at the end, and the peak of resident memory.
+// --bookkeeping only prints the bytes of memory that the simulation takes.
 //
 // Exit status: 0; 1 after an error, or if a loaded row is wrong; 2 for invalid arguments.
 #include <sys/mman.h>
@@ -279,9 +281,9 @@ class OurStore final : public Store, private PageQueue::Taker {
     to_ = batch.loaded.data();
     reads_.clear();
     for (size_t i = 0; i < batch.loads.size(); ++i) {
-      const RowFile::Place place = file_.find(batch.loads[i]);
-      if (place.here != nullptr)
-        std::memcpy(to_ + i * layout_.record, place.here, layout_.record);
+      const RowFile::Location place = file_.find(batch.loads[i]);
+      if (place.memory != nullptr)
+        std::memcpy(to_ + i * layout_.record, place.memory, layout_.record);
       else
         reads_.push_back({place, i});
     }
@@ -304,7 +306,7 @@ class OurStore final : public Store, private PageQueue::Taker {
 
  private:
   struct Read {
-    RowFile::Place place;
+    RowFile::Location place;
     size_t at;  // in the batch
   };
   void take(int64_t tag, const std::byte* pages) override {
@@ -373,10 +375,10 @@ class MappedStore final : public Store {
 
 #ifdef TRIFOLD_ROCKSDB
 
-// Keys are rows of four bytes, the highest first, so that their order is that of the rows. Direct reads and writes; neither
-// compression nor a log nor checksums on reads; blocks of a page with a hash index of their keys; indexes of all tables stay
-// in memory, Bloom filters (10 bits a key) except in the last level, which has every key; a cache of 16 MiB for blocks and
-// two write buffers of 16 MiB; levels sized from the last one, compacted by two threads.
+// Keys are rows of four bytes, the highest first, so that their order is that of the rows. Direct reads and writes;
+// neither compression nor a log nor checksums on reads; blocks of a page with a hash index of their keys; indexes of
+// all tables stay in memory, Bloom filters (10 bits a key) except in the last level, which has every key; a cache of 16
+// MiB for blocks and two write buffers of 16 MiB; levels sized from the last one, compacted by two threads.
 class RocksStore final : public Store {
  public:
   explicit RocksStore(const Given& given)
@@ -526,7 +528,8 @@ std::unique_ptr<Store> make_store(const Given& given) {
             given.store == "rocksdb" ? ", as RocksDB was not found when it was built" : "");
 }
 
-// What the process took so far. The simulation's share of the processors is that of this thread outside the timed calls.
+// What the process took so far. The simulation's share of the processors is that of this thread outside the timed
+// calls.
 struct Used {
   double read, written, processors;
 };

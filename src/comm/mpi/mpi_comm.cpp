@@ -306,7 +306,7 @@ void MpiCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
 void MpiCommunicator::barrier() { agree(Call{}); }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
-  struct Place {
+  struct Proposal {
     int color;
     int key;
     int context;
@@ -314,14 +314,14 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   Call call;
   call.kind = CallKind::Split;
   agree(call);
-  const Place mine{color, key, world_.propose_context()};
-  const auto places = from_all(std::vector<Place>(static_cast<size_t>(size()), mine), MpiTag::Split);
+  const Proposal mine{color, key, world_.propose_context()};
+  const auto proposals = from_all(std::vector<Proposal>(static_cast<size_t>(size()), mine), MpiTag::Split);
   int context = 0;
   std::vector<std::tuple<int, int>> members;  // (key, rank here)
   for (int r = 0; r < size(); ++r) {
-    const Place& place = places[static_cast<size_t>(r)];
-    context = std::max(context, place.context);
-    if (place.color == color) members.emplace_back(place.key, r);
+    const Proposal& proposal = proposals[static_cast<size_t>(r)];
+    context = std::max(context, proposal.context);
+    if (proposal.color == color) members.emplace_back(proposal.key, r);
   }
   world_.use_context(context);
   std::sort(members.begin(), members.end());

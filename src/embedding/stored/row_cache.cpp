@@ -141,12 +141,12 @@ void RowCache::start_reads() {
       });
       continue;
     }
-    const RowFile::Place place = file.find(row);
-    if (place.here != nullptr)
-      enter(m, place.here);
+    const RowFile::Location location = file.find(row);
+    if (location.memory != nullptr)
+      enter(m, location.memory);
     else
       reads_.push_back(
-          {place.page, place.pages, static_cast<uint32_t>(place.offset), static_cast<int32_t>(m)});
+          {location.page, location.pages, static_cast<uint32_t>(location.offset), static_cast<int32_t>(m)});
   }
   counts_.read += std::ssize(reads_);
   std::sort(reads_.begin(), reads_.end(), [](const Read& a, const Read& b) {

@@ -121,7 +121,7 @@ void RowFile::take_unit(Range& range, PageQueue& queue, RowMerger& merger) {
   free_.pop_back();
 }
 
-RowFile::Place RowFile::find(int32_t row) const {
+RowFile::Location RowFile::find(int32_t row) const {
   const int64_t number = index_.find(row);
   if (number == RowIndex::kNone) {
     const int64_t page = layout_.first_page(row);

@@ -95,13 +95,13 @@ class RowFile {
   // Returns memory in the log for the record of an evicted row; the caller fills it before the next call. It may wait
   // for a merge if the log is full.
   std::byte* put(int32_t row, PageQueue& queue, RowMerger& merger);
-  // Where the record of a row is: in memory if `here` is set, else in pages of the file.
-  struct Place {
-    const std::byte* here = nullptr;
+  // Where the record of a row is: in memory if `memory` is set, else in pages of the file.
+  struct Location {
+    const std::byte* memory = nullptr;
     int64_t page = 0, pages = 0;
     size_t offset = 0;  // in the first page
   };
-  Place find(int32_t row) const;
+  Location find(int32_t row) const;
   const PageFile& pages() const { return file_; }
   // Starts a merge if one is due. Call it between two batches, when the queue is finished.
   void tidy(RowMerger& merger);

@@ -107,12 +107,12 @@ void clear_rows(Stream& stream, Tensor y, Tensor begin) {
   });
 }
 
-void experts_of_ranks(Stream& stream, Tensor expert, Tensor first, int64_t begin, int64_t here,
+void experts_of_ranks(Stream& stream, Tensor expert, Tensor first, int64_t begin, int64_t local_experts,
                       int64_t skip) {
   enqueue(stream, "experts_of_ranks",
           [=, to = expert.as<int32_t>(), rows = expert.elements(), begins = first.as<int32_t>(),
            ranks = first.dim(0), each = first.last_dim()](CudaStream on) {
-            experts_of_ranks(on, to, begins, ranks, each, begin, here, skip, rows);
+            experts_of_ranks(on, to, begins, ranks, each, begin, local_experts, skip, rows);
           });
 }
 

@@ -34,8 +34,8 @@ void relu_backward(Stream& stream, Tensor dx, Tensor db, Tensor dy, Tensor y, bo
     using T = decltype(zero);
     enqueue_with_scratch(stream, "relu_backward", column_scratch(rows, columns, sizeof(T)),
                          [=, to = dx.as<T>(), sums = db.as<Accumulate<T>>(), from = dy.as<T>(),
-                          of = y.as<T>()](CudaStream on, void* scratch) {
-                           relu_backward<T>(on, scratch, to, sums, from, of, rows, columns, accumulate);
+                          saved = y.as<T>()](CudaStream on, void* scratch) {
+                           relu_backward<T>(on, scratch, to, sums, from, saved, rows, columns, accumulate);
                          });
   });
 }
@@ -242,9 +242,9 @@ void copy_rows(Stream& stream, Tensor y, Tensor to, Tensor x, Tensor from) {
   dispatch_wide_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "copy_rows",
-            [out = y.as<T>(), rows = to.as<int32_t>(), in = x.as<T>(), of = from.as<int32_t>(),
+            [out = y.as<T>(), rows = to.as<int32_t>(), in = x.as<T>(), sources = from.as<int32_t>(),
              n = from.elements(),
-             width = x.last_dim()](CudaStream on) { copy_rows<T>(on, out, rows, in, of, n, width); });
+             width = x.last_dim()](CudaStream on) { copy_rows<T>(on, out, rows, in, sources, n, width); });
   });
 }
 

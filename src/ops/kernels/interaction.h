@@ -102,7 +102,7 @@ struct PairGradients {
 // Computes rows [first, first + Rows) of (S + S^T) V for Vectors * lanes columns. The factors of a row are read from a
 // row of S to the left of the diagonal block, and from a column of S to the right of it.
 template <int Rows, int Vectors, class T>
-[[gnu::always_inline]] inline void gradient_tile(T* out, const PairGradients<T>& of, const T* v,
+[[gnu::always_inline]] inline void gradient_tile(T* out, const PairGradients<T>& gradients, const T* v,
                                                  int64_t first, int64_t vectors, int64_t width) {
   using Vector = typename Simd<T>::Vector;
   constexpr int64_t kLanes = Simd<T>::kLanes;
@@ -116,14 +116,14 @@ template <int Rows, int Vectors, class T>
   const T* rows[Rows];
   T block[Rows][Rows];
   for (int r = 0; r < Rows; ++r) {
-    rows[r] = of.row(first + r);
+    rows[r] = gradients.row(first + r);
     for (int k = 0; k < r; ++k) block[r][k] = block[k][r] = rows[r][first + k];
-    block[r][r] = of.at(first + r, first + r);
+    block[r][r] = gradients.at(first + r, first + r);
   }
   for (int64_t k = 0; k < first; ++k) add(k, [&](int r) { return rows[r][k]; });
   for (int k = 0; k < Rows; ++k) add(first + k, [&](int r) { return block[r][k]; });
   for (int64_t k = first + Rows; k < vectors; ++k) {
-    const T* column = of.row(k) + first;
+    const T* column = gradients.row(k) + first;
     add(k, [=](int r) { return column[r]; });
   }
   for (int r = 0; r < Rows; ++r)
@@ -140,15 +140,15 @@ void backward_in_registers(T* dx, const T* dy, const T* x, int64_t rows, int64_t
   for (int64_t b = 0; b < rows; ++b) {
     const T* v = x + b * vectors * width;
     const T* first_gradient = dy + b * (width + pairs);
-    const PairGradients<T> of{first_gradient + width, self};
+    const PairGradients<T> gradients{first_gradient + width, self};
     T* out = dx + b * vectors * width;
     for (int64_t first = 0; first < vectors; first += kTileRows) {
       const int64_t count = vectors - first < kTileRows ? vectors - first : kTileRows;
       with_rows(count, [=]<int Rows>() {
         int64_t c = 0;
         for (; c + 2 * kLanes <= width; c += 2 * kLanes)
-          gradient_tile<Rows, 2>(out + c, of, v + c, first, vectors, width);
-        if (c < width) gradient_tile<Rows, 1>(out + c, of, v + c, first, vectors, width);
+          gradient_tile<Rows, 2>(out + c, gradients, v + c, first, vectors, width);
+        if (c < width) gradient_tile<Rows, 1>(out + c, gradients, v + c, first, vectors, width);
       });
     }
     Lane::each(width, [=](int64_t d) { out[d] += first_gradient[d]; });

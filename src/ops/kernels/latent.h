@@ -41,8 +41,9 @@ template <class T>
 void latent_heads(T* packed, const T* q, const T* kv, const T* key, const int32_t* positions, int64_t rows,
                   const LatentShape& shape) {
   using Wide = Accumulate<T>;
-  const int64_t turned = 2 * shape.pairs, own = shape.plain + turned, pair = shape.plain + shape.value;
-  const int64_t all = shape.heads * shape.width;
+  const int64_t turned = 2 * shape.pairs, query_width = shape.plain + turned,
+                kv_width = shape.plain + shape.value;
+  const int64_t row_width = shape.heads * shape.width;
   const auto copy = [](T* to, const T* from, int64_t n) {
     Lane::each(n, [=](int64_t i) { to[i] = from[i]; });
   };
@@ -53,16 +54,16 @@ void latent_heads(T* packed, const T* q, const T* kv, const T* key, const int32_
     turn.set(shape, positions[r], 1);
     turn.apply(shared, key + r * turned, shape.pairs, static_cast<Wide>(shape.key_scale));
     for (int64_t h = 0; h < shape.heads; ++h) {
-      T* query = packed + r * 3 * all + h * shape.width;
-      T *keys = query + all, *values = keys + all;
-      const T* from = q + (r * shape.heads + h) * own;
-      const T* from_pair = kv + (r * shape.heads + h) * pair;
+      T* query = packed + r * 3 * row_width + h * shape.width;
+      T *keys = query + row_width, *values = keys + row_width;
+      const T* from = q + (r * shape.heads + h) * query_width;
+      const T* from_pair = kv + (r * shape.heads + h) * kv_width;
       copy(query, from, shape.plain);
       turn.apply(query + shape.plain, from + shape.plain, shape.pairs, Wide(1));
-      clear(query + own, shape.width - own);
+      clear(query + query_width, shape.width - query_width);
       copy(keys, from_pair, shape.plain);
       copy(keys + shape.plain, shared, turned);
-      clear(keys + own, shape.width - own);
+      clear(keys + query_width, shape.width - query_width);
       copy(values, from_pair + shape.plain, shape.value);
       clear(values + shape.value, shape.width - shape.value);
     }
@@ -73,8 +74,9 @@ template <class T>
 void latent_heads_backward(T* dq, T* dkv, T* dkey, const T* dpacked, const int32_t* positions, int64_t rows,
                            const LatentShape& shape) {
   using Wide = Accumulate<T>;
-  const int64_t turned = 2 * shape.pairs, own = shape.plain + turned, pair = shape.plain + shape.value;
-  const int64_t all = shape.heads * shape.width;
+  const int64_t turned = 2 * shape.pairs, query_width = shape.plain + turned,
+                kv_width = shape.plain + shape.value;
+  const int64_t row_width = shape.heads * shape.width;
   const auto copy = [](T* to, const T* from, int64_t n) {
     Lane::each(n, [=](int64_t i) { to[i] = from[i]; });
   };
@@ -84,10 +86,10 @@ void latent_heads_backward(T* dq, T* dkv, T* dkey, const T* dpacked, const int32
     turn.set(shape, positions[r], -1);
     Lane::each(turned, [&](int64_t i) { sum[i] = 0; });
     for (int64_t h = 0; h < shape.heads; ++h) {
-      const T* query = dpacked + r * 3 * all + h * shape.width;
-      const T *keys = query + all, *values = keys + all;
-      T* to = dq + (r * shape.heads + h) * own;
-      T* to_pair = dkv + (r * shape.heads + h) * pair;
+      const T* query = dpacked + r * 3 * row_width + h * shape.width;
+      const T *keys = query + row_width, *values = keys + row_width;
+      T* to = dq + (r * shape.heads + h) * query_width;
+      T* to_pair = dkv + (r * shape.heads + h) * kv_width;
       copy(to, query, shape.plain);
       turn.apply(to + shape.plain, query + shape.plain, shape.pairs, Wide(1));
       copy(to_pair, keys, shape.plain);

@@ -46,8 +46,8 @@ double measure_rows(const OpTable& ops, Stream& stream, DType dtype, int64_t wid
   const Tensor ids = written.take(DType::I32, {kBags}), offsets = written.take(DType::I32, {kBags + 1});
   BagLookup lookup;
   lookup.table = table.tensor(dtype, {rows, width});
-  lookup.ids = written.there(ids);
-  lookup.offsets = written.there(offsets);
+  lookup.ids = written.operand(ids);
+  lookup.offsets = written.operand(offsets);
   ops.fill(stream, lookup.table, 1);
   const PhiloxKey key = philox_key(1, "rows");
   offsets.as<int32_t>()[0] = 0;

@@ -14,11 +14,11 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kColumns = static_cast<int>(kPlainAttentionWidth) / kWarp;  // columns per lane
 
 // The offsets of rows: a query head's in qkv and in out, a key head's in the matrix of keys and values.
-struct Places {
+struct Offsets {
   int64_t qkv_stride, key_stride, out_stride;
   int64_t query, key, value, out;
 };
-__device__ inline Places places_of(const PlainAttention& attention, int64_t b, int64_t head) {
+__device__ inline Offsets offsets_of(const PlainAttention& attention, int64_t b, int64_t head) {
   const int64_t kv_head = head / (attention.heads / attention.kv_heads) - attention.first_given;
   const int64_t stride = (attention.heads + 2 * attention.kv_heads) * attention.head_dim;
   const int64_t key_stride = attention.gathered ? 2 * attention.given * attention.head_dim : stride;
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> 
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Places at = places_of(attention, item.sample, item.head);
-  const int64_t i = attention.queries.of(item.at);
+  const Offsets at = offsets_of(attention, item.sample, item.head);
+  const int64_t i = attention.queries.position(item.at);
   const int64_t out_row = at.out + item.at * at.out_stride;
   Wide* log_sum = t.lse + (item.sample * attention.heads + item.head) * attention.queries.rows + item.at;
   share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, attention.head_dim);
@@ -185,8 +185,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (!item.valid) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const Places at = places_of(attention, item.sample, item.head);
-  const int64_t i = attention.queries.of(item.at);
+  const Offsets at = offsets_of(attention, item.sample, item.head);
+  const int64_t i = attention.queries.position(item.at);
   const int64_t out_row = at.out + item.at * at.out_stride;
   share(query[warp], t.qkv + at.query + item.at * at.qkv_stride, attention.head_dim);
   share(grad[warp], t.dout + out_row, attention.head_dim);
@@ -241,18 +241,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t shared_by = attention.heads / attention.kv_heads;
-  const int64_t j = attention.keys.of(item.at);
+  const int64_t j = attention.keys.position(item.at);
   const auto scale = static_cast<Wide>(attention.scale);
   Wide dkey[kColumns] = {};
   Wide dvalue[kColumns] = {};
-  const Places own = places_of(attention, item.sample, item.head * shared_by);
-  const int64_t key_row = item.at * own.key_stride;
-  share(key[warp], t.keys + own.key + key_row, attention.head_dim);
-  share(val[warp], t.keys + own.value + key_row, attention.head_dim);
+  const Offsets at_keys = offsets_of(attention, item.sample, item.head * shared_by);
+  const int64_t key_row = item.at * at_keys.key_stride;
+  share(key[warp], t.keys + at_keys.key + key_row, attention.head_dim);
+  share(val[warp], t.keys + at_keys.value + key_row, attention.head_dim);
   __syncwarp();
   const bool exists = j < keys_of(attention, item.sample);
   for (int64_t h = item.head * shared_by; exists && h < (item.head + 1) * shared_by; ++h) {
-    const Places at = places_of(attention, item.sample, h);
+    const Offsets at = offsets_of(attention, item.sample, h);
     const Wide* log_sums = t.lse + (item.sample * attention.heads + h) * attention.queries.rows;
     for (int run = 0; run < 2; ++run) {
       const int64_t end = attention.queries.end(run);
@@ -294,12 +294,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int64_t c = lane + k * kWarp;
     if (c >= attention.head_dim) continue;
     if (t.dkeys == nullptr) {
-      put(t.dqkv[own.key + key_row + c], dkey[k]);
-      put(t.dqkv[own.value + key_row + c], dvalue[k]);
+      put(t.dqkv[at_keys.key + key_row + c], dkey[k]);
+      put(t.dqkv[at_keys.value + key_row + c], dvalue[k]);
       continue;
     }
-    Wide& to_key = t.dkeys[own.key + key_row + c];
-    Wide& to_value = t.dkeys[own.value + key_row + c];
+    Wide& to_key = t.dkeys[at_keys.key + key_row + c];
+    Wide& to_value = t.dkeys[at_keys.value + key_row + c];
     to_key = attention.in_steps ? to_key + dkey[k] : dkey[k];
     to_value = attention.in_steps ? to_value + dvalue[k] : dvalue[k];
   }

@@ -95,14 +95,14 @@ __global__ void __launch_bounds__(kWarp)
   const int32_t* own = chosen + begin;
   int32_t* to = taken + begin;
   const int32_t count =
-      combine_lanes(count_lane(own, choices, [expert](int32_t of) { return of == expert; }), Plus{});
+      combine_lanes(count_lane(own, choices, [expert](int32_t e) { return e == expert; }), Plus{});
   if (count <= capacity || !by_gate) {
     for_each_own(own, choices, expert,
                  [=](int64_t c, int32_t place) { to[c] = place < capacity ? expert : dropped; });
     return;
   }
   const int32_t before =
-      combine_lanes(count_lane(own, choices, [expert](int32_t of) { return of < expert; }), Plus{});
+      combine_lanes(count_lane(own, choices, [expert](int32_t e) { return e < expert; }), Plus{});
   keys += begin + before;
   list += begin + before;
   for_each_own(own, choices, expert, [=](int64_t c, int32_t place) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kPlaceWarps* kWarp)
   const int64_t from = warp * part < choices ? warp * part : choices;
   const int64_t count = choices - from < part ? choices - from : part;
   const int32_t mine =
-      combine_lanes(count_lane(chosen + from, count, [expert](int32_t of) { return of == expert; }), Plus{});
+      combine_lanes(count_lane(chosen + from, count, [expert](int32_t e) { return e == expert; }), Plus{});
   if (lane() == 0) own[warp] = mine;
   __syncthreads();
   int32_t begin = first[expert];
@@ -158,12 +158,12 @@ __global__ void __launch_bounds__(kPlaceWarps* kWarp)
 // One block for each expert on this rank (x) and each sending rank (y): it counts the rows before its own, and writes
 // the expert to its rows.
 __global__ void __launch_bounds__(kThreads)
-    experts_of_ranks_kernel(int32_t* expert, const int32_t* first, int64_t each, int64_t begin, int64_t here,
-                            int64_t skip, int64_t rows) {
+    experts_of_ranks_kernel(int32_t* expert, const int32_t* first, int64_t each, int64_t begin,
+                            int64_t local_experts, int64_t skip, int64_t rows) {
   const int32_t* own = first + blockIdx.y * each + begin;
   int64_t place = own[blockIdx.x] - own[0] - skip;
   for (unsigned rank = 0; rank < blockIdx.y; ++rank)
-    place += first[rank * each + begin + here] - first[rank * each + begin];
+    place += first[rank * each + begin + local_experts] - first[rank * each + begin];
   const int64_t count = own[blockIdx.x + 1] - own[blockIdx.x];
   for (int64_t i = threadIdx.x; i < count; i += kThreads)
     if (place + i >= 0 && place + i < rows) expert[place + i] = static_cast<int32_t>(blockIdx.x);
@@ -214,11 +214,11 @@ void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* toke
 }
 
 void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
-                      int64_t begin, int64_t here, int64_t skip, int64_t rows) {
+                      int64_t begin, int64_t local_experts, int64_t skip, int64_t rows) {
   if (rows == 0) return;
-  const dim3 grid(extent(here), extent(ranks));
-  TRIFOLD_LAUNCH(experts_of_ranks_kernel, grid, dim3(kThreads), 0, stream, expert, first, each, begin, here,
-                 skip, rows);
+  const dim3 grid(extent(local_experts), extent(ranks));
+  TRIFOLD_LAUNCH(experts_of_ranks_kernel, grid, dim3(kThreads), 0, stream, expert, first, each, begin,
+                 local_experts, skip, rows);
 }
 
 template <class T>

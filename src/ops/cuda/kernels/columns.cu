@@ -22,21 +22,21 @@ struct Parts {
 };
 Parts parts_of(int64_t rows, int64_t columns, size_t size_of_number) {
   const auto per = static_cast<int64_t>(16 / size_of_number);
-  Parts of{};
-  of.lanes = 1;
-  while (of.lanes < kWarp && of.lanes * per < columns) of.lanes *= 2;
-  of.down = kThreads / of.lanes;
-  of.strips = parts(columns, of.lanes * per);
-  const int64_t least = of.down > kPartRows ? of.down : kPartRows;
-  const int64_t wanted = parts(kBlocks, of.strips);
+  Parts division{};
+  division.lanes = 1;
+  while (division.lanes < kWarp && division.lanes * per < columns) division.lanes *= 2;
+  division.down = kThreads / division.lanes;
+  division.strips = parts(columns, division.lanes * per);
+  const int64_t least = division.down > kPartRows ? division.down : kPartRows;
+  const int64_t wanted = parts(kBlocks, division.strips);
   const int64_t most = parts(rows, least);
-  of.part_rows = parts(rows, wanted < most ? wanted : most);
-  of.count = parts(rows, of.part_rows);
-  return of;
+  division.part_rows = parts(rows, wanted < most ? wanted : most);
+  division.count = parts(rows, division.part_rows);
+  return division;
 }
 
 // A pack of a matrix: from row `row`, columns [column, column + count).
-struct PackPlace {
+struct PackRange {
   int64_t row, columns, column;
   int count;
   __device__ inline int64_t offset() const { return row * columns + column; }
@@ -56,7 +56,7 @@ struct NormTerms {
     Accumulate<T> center, inverse;
   };
   template <bool Whole>
-  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+  __device__ inline void load(Loaded& in, const PackRange& at) const {
     in.dys.template load<Whole>(dy + at.offset(), at.count);
     in.xs.template load<Whole>(x + at.offset(), at.count);
     in.center = mean[at.row];
@@ -64,7 +64,7 @@ struct NormTerms {
   }
   template <bool Whole>
   __device__ inline void add(Accumulate<T>* a, Accumulate<T>* b, const Loaded& in,
-                             const PackPlace& at) const {
+                             const PackRange& at) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i) {
       if (!Whole && i >= at.count) continue;
@@ -86,13 +86,13 @@ struct RmsTerms {
     Accumulate<T> inverse;
   };
   template <bool Whole>
-  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+  __device__ inline void load(Loaded& in, const PackRange& at) const {
     in.dys.template load<Whole>(dy + at.offset(), at.count);
     in.xs.template load<Whole>(x + at.offset(), at.count);
     in.inverse = rstd[at.row];
   }
   template <bool Whole>
-  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackPlace& at) const {
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackRange& at) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i)
       if (Whole || i < at.count) a[i] += value(in.dys.at[i]) * (value(in.xs.at[i]) * in.inverse);
@@ -108,11 +108,11 @@ struct PlainTerms {
     FullPack<T> dys;
   };
   template <bool Whole>
-  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+  __device__ inline void load(Loaded& in, const PackRange& at) const {
     in.dys.template load<Whole>(dy + at.offset(), at.count);
   }
   template <bool Whole>
-  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackPlace& at) const {
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackRange& at) const {
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i)
       if (Whole || i < at.count) a[i] += value(in.dys.at[i]);
@@ -131,12 +131,12 @@ struct ReluTerms {
     FullPack<T> dys, ys;
   };
   template <bool Whole>
-  __device__ inline void load(Loaded& in, const PackPlace& at) const {
+  __device__ inline void load(Loaded& in, const PackRange& at) const {
     in.dys.template load<Whole>(dy + at.offset(), at.count);
     in.ys.template load<Whole>(y + at.offset(), at.count);
   }
   template <bool Whole>
-  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackPlace& at) const {
+  __device__ inline void add(Accumulate<T>* a, Accumulate<T>*, const Loaded& in, const PackRange& at) const {
     FullPack<T> dxs;
 #pragma unroll
     for (int i = 0; i < kPerPack<T>; ++i) {
@@ -226,13 +226,14 @@ void sum_columns(CudaStream stream, void* scratch, Accumulate<T>* first, Accumul
   using Wide = Accumulate<T>;
   if (columns == 0 || (rows == 0 && accumulate)) return;
   auto* sums = static_cast<Wide*>(scratch);
-  const Parts of = rows == 0 ? Parts{} : parts_of(rows, columns, sizeof(T));
+  const Parts division = rows == 0 ? Parts{} : parts_of(rows, columns, sizeof(T));
   const auto kernel = whole ? column_parts<T, Terms, true> : column_parts<T, Terms, false>;
-  if (of.count > 0)
-    TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(of.strips), static_cast<unsigned>(of.count)),
-                   dim3(static_cast<unsigned>(of.lanes), static_cast<unsigned>(of.down)), 0, stream, sums,
-                   terms, rows, columns, of.part_rows);
-  add_parts<Wide>(stream, first, second, sums, columns, of.count, Terms::kSums, accumulate);
+  if (division.count > 0)
+    TRIFOLD_LAUNCH(kernel,
+                   dim3(static_cast<unsigned>(division.strips), static_cast<unsigned>(division.count)),
+                   dim3(static_cast<unsigned>(division.lanes), static_cast<unsigned>(division.down)), 0,
+                   stream, sums, terms, rows, columns, division.part_rows);
+  add_parts<Wide>(stream, first, second, sums, columns, division.count, Terms::kSums, accumulate);
 }
 
 }  // namespace

@@ -133,12 +133,12 @@ __device__ inline void store(float* y, const Sums& sums, int row, int end, int c
 }
 
 template <class T, class Out, bool OverRows, bool RightAlong, int Stages>
-__global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Out> of) {
+__global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Out> operands) {
   static_assert(kThreads == kWarpsDown * kWarpsAcross * kWarp);
   constexpr bool kLeftAlong = !OverRows;
   const SharedAddress shared = dynamic_shared();
   const SharedAddress shared_end = shared + Stages * kStageBytes;
-  Loader<T, Out, OverRows, RightAlong> loader(of);
+  Loader<T, Out, OverRows, RightAlong> loader(operands);
 #pragma unroll
   for (int stage = 0; stage < Stages - 1; ++stage) loader.load(shared + stage * kStageBytes);
 
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
   __syncthreads();
   load_fragments<kLeftAlong>(a[0], now + left, 0);
   load_fragments<RightAlong>(b[0], now + right, 0);
-  for (Tiles<OverRows> tiles(of.sizes, of.first); !tiles.done(); tiles.next()) {
+  for (Tiles<OverRows> tiles(operands.sizes, operands.first); !tiles.done(); tiles.next()) {
     Sums sums = {};
     for (int piece = tiles.pieces(); piece > 0; --piece) {
 #pragma unroll
@@ -177,14 +177,15 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
       }
     }
     const auto [row, column] = tiles.corner();
-    Out* out = of.out + (OverRows ? int64_t{tiles.expert()} * of.sizes.rows * of.sizes.columns : 0);
-    store<true>(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab, of.sizes.columns,
-                of.accumulate);
+    Out* out = operands.out +
+               (OverRows ? int64_t{tiles.expert()} * operands.sizes.rows * operands.sizes.columns : 0);
+    store<true>(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab, operands.sizes.columns,
+                operands.accumulate);
   }
 }
 
 template <class T, class Out, bool OverRows, bool RightAlong>
-__global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<T, Out> of) {
+__global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<T, Out> operands) {
 #if defined(TRIFOLD_HAS_WARPGROUPS)
   static_assert(kThreads == kWarpsDown * 4 * kWarp);
   // Bytes from one step of 16 of the summed index to the next.
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
   constexpr int kAhead = kWarpgroupStages - 2;
   const SharedAddress shared = dynamic_shared();
   const SharedAddress shared_end = shared + kWarpgroupStages * kStageBytes;
-  Loader<T, Out, OverRows, RightAlong> loader(of);
+  Loader<T, Out, OverRows, RightAlong> loader(operands);
 #pragma unroll
   for (int stage = 0; stage < kAhead; ++stage) loader.load(shared + stage * kStageBytes);
 
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
   const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
   SharedAddress now = shared;                          // stage of the piece that is multiplied
   SharedAddress next = shared + kAhead * kStageBytes;  // stage of the piece that is loaded
-  for (Tiles<OverRows> tiles(of.sizes, of.first); !tiles.done(); tiles.next()) {
+  for (Tiles<OverRows> tiles(operands.sizes, operands.first); !tiles.done(); tiles.next()) {
     Sums sums = {};
     hold(sums);
     for (int piece = tiles.pieces(); piece > 0; --piece) {
@@ -225,18 +226,19 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
     await_products<0>();
     hold(sums);
     const auto [row, column] = tiles.corner();
-    Out* out = of.out + (OverRows ? int64_t{tiles.expert()} * of.sizes.rows * of.sizes.columns : 0);
-    store<false>(out, sums, row + group * kSlab + warp * 16, tiles.end(), column, of.sizes.columns,
-                 of.accumulate);
+    Out* out = operands.out +
+               (OverRows ? int64_t{tiles.expert()} * operands.sizes.rows * operands.sizes.columns : 0);
+    store<false>(out, sums, row + group * kSlab + warp * 16, tiles.end(), column, operands.sizes.columns,
+                 operands.accumulate);
   }
 #else
-  static_cast<void>(of);
+  static_cast<void>(operands);
   __trap();  // rather than leave results uncomputed
 #endif
 }
 
 template <class T, class Out, bool OverRows, bool RightAlong>
-void launch(CudaStream stream, ProductUnit unit, const Operands<T, Out>& of, int64_t most_tiles) {
+void launch(CudaStream stream, ProductUnit unit, const Operands<T, Out>& operands, int64_t most_tiles) {
   if (most_tiles == 0) return;
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(multiprocessors(), most_tiles)));
   const auto by_warps = [&](auto stages) {
@@ -244,7 +246,7 @@ void launch(CudaStream stream, ProductUnit unit, const Operands<T, Out>& of, int
     constexpr int kBytes = kStages * kStageBytes;
     allow_dynamic_shared(warps_kernel<T, Out, OverRows, RightAlong, kStages>, kBytes);
     TRIFOLD_LAUNCH((warps_kernel<T, Out, OverRows, RightAlong, kStages>), grid, dim3(kThreads), kBytes,
-                   stream, of);
+                   stream, operands);
   };
   switch (unit) {
     case ProductUnit::WarpInLittleMemory:
@@ -255,7 +257,7 @@ void launch(CudaStream stream, ProductUnit unit, const Operands<T, Out>& of, int
       constexpr int kBytes = kWarpgroupStages * kStageBytes;
       allow_dynamic_shared(warpgroups_kernel<T, Out, OverRows, RightAlong>, kBytes);
       TRIFOLD_LAUNCH((warpgroups_kernel<T, Out, OverRows, RightAlong>), grid, dim3(kThreads), kBytes, stream,
-                     of);
+                     operands);
     }
   }
 }
@@ -301,13 +303,13 @@ template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed) {
   if (!has(unit) || !packs<T>(n, y, x, w) || !packs<T>(k, x)) return false;
-  const Operands<T, T> of{y, x, w, first, sizes_of(experts, 0, n, k), false};
+  const Operands<T, T> operands{y, x, w, first, sizes_of(experts, 0, n, k), false};
   // Each expert with rows may have one tile that is not full.
   const int64_t tiles = (rows / kTileRows + std::min(experts, rows)) * parts(n, kTileColumns);
   if (transposed)
-    launch<T, T, false, true>(stream, unit, of, tiles);
+    launch<T, T, false, true>(stream, unit, operands, tiles);
   else
-    launch<T, T, false, false>(stream, unit, of, tiles);
+    launch<T, T, false, false>(stream, unit, operands, tiles);
   return true;
 }
 
@@ -315,8 +317,9 @@ template <class T>
 bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, const T* dy, const T* x,
                             const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
   if (!has(unit) || !packs<T>(m, dy, x, dw) || !packs<T>(n, x)) return false;
-  const Operands<T, float> of{dw, dy, x, first, sizes_of(experts, m, n, 0), accumulate};
-  launch<T, float, true, false>(stream, unit, of, experts * parts(m, kTileRows) * parts(n, kTileColumns));
+  const Operands<T, float> operands{dw, dy, x, first, sizes_of(experts, m, n, 0), accumulate};
+  launch<T, float, true, false>(stream, unit, operands,
+                                experts * parts(m, kTileRows) * parts(n, kTileColumns));
   return true;
 }
 

@@ -149,16 +149,17 @@ struct Operands {
 template <class T, class Out, bool OverRows, bool RightAlong>
 class Loader {
  public:
-  __device__ explicit Loader(const Operands<T, Out>& of)
-      : of_(of), tiles_(of.sizes, of.first), to_(place_of_thread()) {
+  __device__ explicit Loader(const Operands<T, Out>& operands)
+      : operands_(operands), tiles_(operands.sizes, operands.first), to_(place_of_thread()) {
     if (!tiles_.done()) begin();
   }
   // Starts the copies of the next piece to the buffer at `stage`, as one group; the group is empty after the last
   // piece.
   __device__ void load(SharedAddress stage) {
     if (!tiles_.done()) {
-      left_.copy(stage + to_, OverRows ? of_.sizes.rows : of_.sizes.inner);
-      right_.copy(stage + kWarpsDown * kSlabBytes + to_, RightAlong ? of_.sizes.inner : of_.sizes.columns);
+      left_.copy(stage + to_, OverRows ? operands_.sizes.rows : operands_.sizes.inner);
+      right_.copy(stage + kWarpsDown * kSlabBytes + to_,
+                  RightAlong ? operands_.sizes.inner : operands_.sizes.columns);
       if (--pieces_ == 0) {
         tiles_.next();
         if (!tiles_.done()) begin();
@@ -178,15 +179,15 @@ class Loader {
       if (tiles_.done()) return;
     }
     pieces_ = tiles_.pieces();
-    const Sizes& sizes = of_.sizes;
+    const Sizes& sizes = operands_.sizes;
     const int from = tiles_.from(), to = tiles_.to();
     const auto [row, column] = tiles_.corner();
     if constexpr (OverRows) {
-      left_.set(of_.left, sizes.rows, from, to, row, sizes.rows);
-      right_.set(of_.right, sizes.columns, from, to, column, sizes.columns);
+      left_.set(operands_.left, sizes.rows, from, to, row, sizes.rows);
+      right_.set(operands_.right, sizes.columns, from, to, column, sizes.columns);
     } else {
-      const T* matrix = of_.right + int64_t{tiles_.expert()} * sizes.inner * sizes.columns;
-      left_.set(of_.left, sizes.inner, row, tiles_.end(), from, to);
+      const T* matrix = operands_.right + int64_t{tiles_.expert()} * sizes.inner * sizes.columns;
+      left_.set(operands_.left, sizes.inner, row, tiles_.end(), from, to);
       if constexpr (RightAlong)
         right_.set(matrix, sizes.inner, column, sizes.columns, from, to);
       else
@@ -194,7 +195,7 @@ class Loader {
     }
   }
 
-  const Operands<T, Out>& of_;
+  const Operands<T, Out>& operands_;
   Tiles<OverRows> tiles_;
   Source<T, kWarpsDown, !OverRows> left_;
   Source<T, kWarpsAcross, RightAlong> right_;

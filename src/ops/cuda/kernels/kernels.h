@@ -269,7 +269,7 @@ constexpr int64_t kPlainAttentionWidth = 256;
 struct RowPositions {
   int64_t rows, first;
   int64_t begin[2];
-  HD int64_t of(int64_t row) const { return row < first ? begin[0] + row : begin[1] + row - first; }
+  HD int64_t position(int64_t row) const { return row < first ? begin[0] + row : begin[1] + row - first; }
   // The first row and the end of the positions of a run, 0 or 1.
   HD int64_t first_row(int run) const { return run == 0 ? 0 : first; }
   HD int64_t end(int run) const { return begin[run] + (run == 0 ? first : rows - first); }
@@ -383,7 +383,7 @@ void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* toke
                   int64_t experts, int64_t choices, int64_t each);
 // first [ranks, each]  expert [rows]
 void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,
-                      int64_t begin, int64_t here, int64_t skip, int64_t rows);
+                      int64_t begin, int64_t local_experts, int64_t skip, int64_t rows);
 template <class T>
 void clear_rows(CudaStream stream, T* y, const int32_t* begin, int64_t rows, int64_t columns);
 

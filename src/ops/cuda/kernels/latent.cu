@@ -14,10 +14,10 @@ constexpr int kLatentThreads = 256;
 // Lengths in a row, in 32 bits: divisions of 64 bits are function calls, around which registers spill.
 struct Lengths {
   int heads, plain, value, width;
-  int turned;  // the turned part of a head
-  int own;     // a head of q
-  int pair;    // a head of kv
-  int all;     // all heads in the packed matrix
+  int turned;       // the turned part of a head
+  int query_width;  // a head of q
+  int kv_width;     // a head of kv
+  int row_width;    // all heads in the packed matrix
 
   __device__ explicit Lengths(const cpu::LatentShape& shape)
       : heads(static_cast<int>(shape.heads)),
@@ -25,9 +25,9 @@ struct Lengths {
         value(static_cast<int>(shape.value)),
         width(static_cast<int>(shape.width)),
         turned(2 * static_cast<int>(shape.pairs)),
-        own(plain + turned),
-        pair(plain + value),
-        all(heads * width) {}
+        query_width(plain + turned),
+        kv_width(plain + value),
+        row_width(heads * width) {}
 };
 
 template <class Wide, int64_t Most>
@@ -66,23 +66,23 @@ __global__ void __launch_bounds__(kLatentThreads)
   const int64_t r = blockIdx.x;
   const Lengths row(shape);
   angles.set(frequencies, row.turned / 2, static_cast<double>(positions[r]));
-  T* queries = packed + r * 3 * row.all;
-  T *keys = queries + row.all, *values = keys + row.all;
-  q += r * row.heads * row.own;
-  kv += r * row.heads * row.pair;
+  T* queries = packed + r * 3 * row.row_width;
+  T *keys = queries + row.row_width, *values = keys + row.row_width;
+  q += r * row.heads * row.query_width;
+  kv += r * row.heads * row.kv_width;
   key += r * row.turned;
   const Wide factor = static_cast<Wide>(shape.key_scale);
-  for (int i = static_cast<int>(threadIdx.x); i < row.all; i += kLatentThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < row.row_width; i += kLatentThreads) {
     const int head = i / row.width;
     const int c = i - head * row.width;
-    const T* from = q + head * row.own;
-    const T* from_pair = kv + head * row.pair;
+    const T* from = q + head * row.query_width;
+    const T* from_pair = kv + head * row.kv_width;
     Wide of_query = 0;
     Wide of_key = 0;
     if (c < row.plain) {
       of_query = value(from[c]);
       of_key = value(from_pair[c]);
-    } else if (c < row.own) {
+    } else if (c < row.query_width) {
       of_query = angles.turned(c - row.plain, from + row.plain);
       of_key = factor * angles.turned(c - row.plain, key);
     }
@@ -101,19 +101,19 @@ __global__ void __launch_bounds__(kLatentThreads)
   const int64_t r = blockIdx.x;
   const Lengths row(shape);
   angles.set(frequencies, row.turned / 2, -static_cast<double>(positions[r]));
-  const T* queries = dpacked + r * 3 * row.all;
-  const T *keys = queries + row.all, *values = keys + row.all;
-  dq += r * row.heads * row.own;
-  for (int i = static_cast<int>(threadIdx.x); i < row.heads * row.own; i += kLatentThreads) {
-    const int head = i / row.own;
-    const int c = i - head * row.own;
+  const T* queries = dpacked + r * 3 * row.row_width;
+  const T *keys = queries + row.row_width, *values = keys + row.row_width;
+  dq += r * row.heads * row.query_width;
+  for (int i = static_cast<int>(threadIdx.x); i < row.heads * row.query_width; i += kLatentThreads) {
+    const int head = i / row.query_width;
+    const int c = i - head * row.query_width;
     const T* from = queries + head * row.width;
     put(dq[i], c < row.plain ? value(from[c]) : angles.turned(c - row.plain, from + row.plain));
   }
-  dkv += r * row.heads * row.pair;
-  for (int i = static_cast<int>(threadIdx.x); i < row.heads * row.pair; i += kLatentThreads) {
-    const int head = i / row.pair;
-    const int c = i - head * row.pair;
+  dkv += r * row.heads * row.kv_width;
+  for (int i = static_cast<int>(threadIdx.x); i < row.heads * row.kv_width; i += kLatentThreads) {
+    const int head = i / row.kv_width;
+    const int c = i - head * row.kv_width;
     const int first = head * row.width;
     dkv[i] = c < row.plain ? keys[first + c] : values[first + c - row.plain];
   }

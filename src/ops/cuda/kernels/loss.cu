@@ -105,10 +105,10 @@ __global__ void __launch_bounds__(kStatsThreads)
                          const int32_t* labels, cpu::VocabularyPart part) {
   const int64_t r = blockIdx.x;
   const T* row = logits + r * part.columns;
-  const Online<T> of = statistics_of<T, Aligned>(row, part);
+  const Online<T> statistics = statistics_of<T, Aligned>(row, part);
   if (threadIdx.x != 0) return;
-  max[r] = of.most;
-  sum[r] = of.total;
+  max[r] = statistics.most;
+  sum[r] = statistics.total;
   target[r] = target_of(row, labels[r] - part.first_id, part);
 }
 
@@ -119,11 +119,11 @@ struct Gradient {
   Wide most, factor, share;
   int64_t label;
 
-  __device__ inline Gradient(const Online<T>& of, float weight, const cpu::LateFactor& scale,
+  __device__ inline Gradient(const Online<T>& statistics, float weight, const cpu::LateFactor& scale,
                              int64_t label_at)
-      : most(of.most),
+      : most(statistics.most),
         factor(static_cast<Wide>(static_cast<double>(weight) * scale.now())),
-        share(factor / of.total),
+        share(factor / statistics.total),
         label(label_at) {}
 
   // Replaces a pack of logits, which begins at column `at`, by its gradient.
@@ -156,14 +156,14 @@ __global__ void __launch_bounds__(kStatsThreads)
     const T* row = logits + r * part.columns;
     T* out = dlogits + r * part.columns;
     const int64_t label = labels[r] - part.first_id;
-    const Online<T> of = statistics_of<T, Aligned>(row, part);
+    const Online<T> statistics = statistics_of<T, Aligned>(row, part);
     if (threadIdx.x == 0) {
-      max[r] = of.most;
-      sum[r] = of.total;
+      max[r] = statistics.most;
+      sum[r] = statistics.total;
       target[r] = target_of(row, label, part);
     }
     __syncthreads();  // the label's logit is overwritten from here on
-    const Gradient<T> gradient(of, weight[r], scale, label);
+    const Gradient<T> gradient(statistics, weight[r], scale, label);
     for (int64_t c = threadIdx.x * kPer; c < part.columns; c += kStatsPacks * step) {
       FullPack<T> packs[kStatsPacks];
 #pragma unroll

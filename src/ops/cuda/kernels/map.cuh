@@ -92,11 +92,11 @@ inline constexpr int kLargest = [] {
 constexpr int kMapThreads = 256;
 constexpr int kMapPacks = 2;  // per thread: two loads of each array are in flight at a time
 
-struct MapPlace {
+struct MapRange {
   int64_t row, column;
   int count;
 };
-__device__ inline MapPlace place_of(int64_t pack, const MapShape& shape, int per) {
+__device__ inline MapRange range_of(int64_t pack, const MapShape& shape, int per) {
   if (pack >= shape.packs) return {0, 0, 0};
   int64_t row = 0;
   int64_t column = pack;
@@ -114,18 +114,18 @@ __global__ void __launch_bounds__(kMapThreads, 1) map_kernel(F f, MapShape shape
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kMapThreads * kMapPacks) + threadIdx.x;
   Slots<N, Arrays...> one(arrays...);
   Slots<N, Arrays...> two(arrays...);
-  const MapPlace here = place_of(first, shape, N);
-  const MapPlace there = place_of(first + kMapThreads, shape, N);
-  one.load(here.row, here.column, here.count, shape.aligned);
-  two.load(there.row, there.column, there.count, shape.aligned);
+  const MapRange first_range = range_of(first, shape, N);
+  const MapRange second_range = range_of(first + kMapThreads, shape, N);
+  one.load(first_range.row, first_range.column, first_range.count, shape.aligned);
+  two.load(second_range.row, second_range.column, second_range.count, shape.aligned);
 #pragma unroll
   for (int i = 0; i < N; ++i)
-    if (i < here.count) one.apply(f, i);
-  one.store(here.row, here.column, here.count, shape.aligned);
+    if (i < first_range.count) one.apply(f, i);
+  one.store(first_range.row, first_range.column, first_range.count, shape.aligned);
 #pragma unroll
   for (int i = 0; i < N; ++i)
-    if (i < there.count) two.apply(f, i);
-  two.store(there.row, there.column, there.count, shape.aligned);
+    if (i < second_range.count) two.apply(f, i);
+  two.store(second_range.row, second_range.column, second_range.count, shape.aligned);
 }
 
 template <class Array>

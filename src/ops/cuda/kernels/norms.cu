@@ -34,11 +34,11 @@ __device__ inline void each_pack(int columns, Body body) {
 
 // A thread's packs of one array; without Keep, each is loaded when it is used.
 template <class T, bool Whole, bool Keep = true>
-struct HeldRow {
+struct RowPacks {
   const T* row;
   FullPack<T> packs[kHeld];
 
-  __device__ inline HeldRow(const T* row_, int columns) : row(row_) {
+  __device__ inline RowPacks(const T* row_, int columns) : row(row_) {
     if constexpr (!Keep) return;
     each_held<T, Whole>(
         columns, [&](int k, int column, int count) { packs[k].template load<Whole>(row + column, count); });
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int mine = row < rows ? columns : 0;
-  const HeldRow<T, Whole> in(x + row * columns, mine);
+  const RowPacks<T, Whole> in(x + row * columns, mine);
   Wide sum[1] = {0};
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     const FullPack<T> pack = in.pack(k, column, count);
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
   const Wide inverse = 1 / cpu::root_of(sum[0] / static_cast<Wide>(columns) + eps);
   // Not kept in registers, of which there are too few for the biases too: all rows but the first find them in
   // the cache.
-  const HeldRow<T, Whole> gains_of(gain, mine);
-  const HeldRow<T, Whole, false> biases_of(bias, mine);
+  const RowPacks<T, Whole> gains_of(gain, mine);
+  const RowPacks<T, Whole, false> biases_of(bias, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     FullPack<T> pack = in.pack(k, column, count);
     const FullPack<T> gains = gains_of.pack(k, column, count);
@@ -118,15 +118,15 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int mine = row < rows ? columns : 0;
-  const HeldRow<T, Whole> in(x + row * columns, mine);
-  const HeldRow<T, Whole> grad(dy + row * columns, mine);
+  const RowPacks<T, Whole> in(x + row * columns, mine);
+  const RowPacks<T, Whole> grad(dy + row * columns, mine);
   Wide center = 0;
   Wide inverse = 0;
   if (row < rows) {
     if constexpr (Centered) center = mean[row];
     inverse = rstd[row];
   }
-  const HeldRow<T, Whole, false> gains_of(gain, mine);
+  const RowPacks<T, Whole, false> gains_of(gain, mine);
   Wide sums[2] = {0, 0};
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     const FullPack<T> xs = in.pack(k, column, count);
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   const Wide avg = sums[0] / static_cast<Wide>(columns);
   const Wide along = sums[1] / static_cast<Wide>(columns);
   // Keeping them from the start would need more registers; if packs are not whole, there are none even here.
-  const HeldRow<T, Whole, Whole> gains_again(gain, mine);
-  const HeldRow<T, Whole, false> residuals(residual != nullptr ? residual + row * columns : nullptr, mine);
+  const RowPacks<T, Whole, Whole> gains_again(gain, mine);
+  const RowPacks<T, Whole, false> residuals(residual != nullptr ? residual + row * columns : nullptr, mine);
   each_pack<T, Whole>(mine, [&](int k, int column, int count) {
     const FullPack<T> xs = in.pack(k, column, count);
     FullPack<T> dys = grad.pack(k, column, count);
