@@ -20,7 +20,7 @@ class File {
  public:
   enum class Mode {
     Read,      // a file named by the user: failing to open it is BadInput
-    ReadBack,  // a file written by this program: failing to open it is a Failure, as are errors below
+    ReadBack,  // a file written by this program: failing to open it is a Failure, also for the modes below
     Change,    // an existing file to be changed
     Create,    // a new file, which must not exist
   };

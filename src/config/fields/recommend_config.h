@@ -105,7 +105,7 @@ struct PreprocessConfig {
   std::optional<ColumnNames> columns;  // all columns of text without a header, in order
   std::optional<ColumnNames> dense, sparse;
   std::optional<BagColumns> bag;
-  std::optional<ColumnNames> bag_weights;  // columns of `bag` with weights of ids
+  std::optional<ColumnNames> bag_weights;  // columns of `bag` whose ids have weights
   std::optional<std::string> weight;       // column with the weights of samples
   std::optional<ColumnNames> keep;         // columns whose texts are kept with the samples
   std::optional<ColumnPairs> share_table;  // columns without a table, each with the owner of its table

@@ -90,7 +90,7 @@ struct Option {
   std::vector<std::string> suggested = {};  // offered by completion; other text is possible too
   std::string when_absent = "";             // the value or behaviour while an optional field is unset
   Range bounds = {};
-  std::string ending = "";   // required end of a file's name, such as ".svg"; empty: any name
+  std::string ending = "";   // ending of the only file format that is written, such as ".svg"; empty: any
   std::string instead = "";  // an option that may be given instead of a required one
   bool required = false;
   FileUse use = FileUse::None;         // None: names no files; else completed with file names
@@ -107,7 +107,8 @@ struct Option {
   Option& at_least(double low);                    // value >= low
   Option& fraction();                              // 0 <= value < 1
   Option& one_of(std::vector<std::string> names);  // a choice of these names; not needed for an enum
-  // The option names files; `use` says what the command does with them, so that run/command_files.h protects inputs.
+  // The option names files; `file_use` says what the command does with them, so that run/command_files.h protects
+  // inputs.
   Option& reads(std::string what);                                    // FileUse::Read
   Option& writes(std::string what, std::vector<OutputMark> formats);  // FileUse::Written
   Option& names(std::string what, FileUse file_use, std::vector<OutputMark> formats = {});
