@@ -24,7 +24,7 @@ struct NamedSchema {
   const ClickSchema& schema;
 };
 
-// Whether data with table `data` are what a model with `model` was trained on: the same rows and mapping, or an older
+// Whether table `data` is compatible with table `model` of a trained model: the same rows and mapping, or an older
 // dictionary, from which that of `model` was grown.
 bool can_read(const ClickTable& model, const ClickTable& data);
 

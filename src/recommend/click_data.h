@@ -28,7 +28,7 @@ struct ClickData {
 // them, and validation samples that are not compatible with the training samples.
 ClickData open_clicks(const ClickDataConfig& config, uint64_t seed);
 
-// What predictions are used for, which decides what is read with the samples.
+// The purpose of predictions, which determines the data that are read with the samples.
 struct PredictionUse {
   // Keep: the predictions are the result; all samples are predicted, labels are irrelevant and sample weights are not
   // read. Else predictions are compared with the labels.

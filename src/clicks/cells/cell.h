@@ -2,13 +2,14 @@
 // (clicks/cells/field_values.h). Readers of all formats (text, Parquet, arrays) make cells, so that a table has the
 // same meaning in any format: the meaning of the CSV file that pandas writes for it.
 //
-//   number    its value is that of its shortest decimal digits: a float32 nearest 3.1 equals 3.1
-//   text      has no blanks around it. It is a number where all of it is one: 3, +3, -0.5, 1e5, nan, True (1)
-//   spelling  what an id is the hash of. A whole number has one: 2, +2, 2.0 and 2e0 are "2"; scientific notation is
-//             written out: 1.5e-07 is "0.00000015"; flags are "True" and "False". Every other text stays as it is, also
-//             with leading zeros or more digits: 007 and 1.10 are values of their own
+//   number    the value of its shortest decimal digits: the float32 nearest to 3.1 equals 3.1
+//   text      has no blanks around it. It is also a number if the whole text is one: 3, +3, -0.5, 1e5, nan, True (1)
+//   spelling  the text whose hash is an id. All forms of a whole number have one spelling: 2, +2, 2.0 and 2e0 are "2";
+//             scientific notation is written out: 1.5e-07 is "0.00000015"; flags are "True" and "False". Every other
+//             text is unchanged, also with leading zeros or more digits: 007 and 1.10 are distinct values
 //
-// A date or time is a cell of its own in files that have such a type, and a text in others; its spelling is that text.
+// A date or time has its own kind of cell (Moment) in files with such a type, and is a text in other files; its
+// spelling is that text.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct DecimalNumber {
   std::string text() const;  // "-0.25", all digits
 };
 
-// monostate: nothing, as in an empty field.
+// monostate: no value, as in an empty field.
 using Cell = std::variant<std::monostate, bool, int64_t, uint64_t, Float16, float, double, DecimalNumber,
                           Moment, std::string_view>;
 

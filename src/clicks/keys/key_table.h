@@ -24,12 +24,13 @@
 // little-endian; checksums are the checkpoint's (docs/checkpoint_format.md).
 //
 //   keys/<weight>          i64 [R - 2, 2]   entry i belongs to row i + 2
-//   waiting_keys/<weight>  i64 [R - 2, 2]   entry i is place i of the hash table of waiting keys; absent if none wait
-//   key_counts/<weight>    u16 [4, width]   the sketch's counters, row by row; absent if keys are not counted
+//   waiting_keys/<weight>  i64 [R - 2, 2]   entry i is place i of the hash table of waiting keys
+//   key_counts/<weight>    u16 [4, width]   the sketch's counters, row by row
+//                                           (the last two only if waiting keys are counted)
 //
 //   entry (16 bytes)       offset   bytes   field
 //                          0        8       key, u64; 0: the place is free, and the other fields are 0
-//                          8        4       count, u32: occurrences, at most 2^32 - 1
+//                          8        4       count, u32: occurrences, at most 2^32 - 1; 0: a waiting key that got a row
 //                          12       4       batch, u32: the last batch that had the key, counted from 1
 //
 // `row_of` may be called from many threads at a time, the other functions from one.
@@ -73,7 +74,7 @@ class KeyTable {
   void take(std::span<const uint64_t> keys);
   // The rows that got a new owner in the last `take`.
   std::span<const int32_t> begun() const { return begun_; }
-  // Undoes the last `take`, or redoes it.
+  // Undoes the last `take`; a second call redoes it.
   void swap_last();
   // How many batches with keys were taken so far.
   uint32_t batches() const { return batch_; }

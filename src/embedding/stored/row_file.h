@@ -4,12 +4,12 @@
 // read and write a page for one record. Instead the record is appended to a log in the same file, 56 records of 68
 // bytes to a page, and an index in memory maps the row to it. The rows of the table are cut into *ranges* of four MiB
 // or more, each with its own units of the log. When the log is nearly full, the range with most units is *merged*: a
-// separate thread sorts its records by place, and reads, changes and writes its part of the file in long runs. So the
-// disk reads and writes a page for several rows, and sequentially, as in a log-structured merge tree of two levels
+// separate thread sorts its records by place, and reads, changes and writes its part of the file in long runs. The disk
+// thus transfers pages for several rows each, and sequentially, as in a log-structured merge tree of two levels
 // (O'Neil et al., Acta Informatica 1996).
 //
 // Reads need not wait for a merge: it does not change rows that are not in the log, and rows that are in the log are
-// read from it until the merge is over.
+// read from it until the merge has ended.
 //
 // Layout of the file. It consists of pages of P = 4096 bytes; integers and floats are little-endian. It has no header
 // and no checksums: the file has no name, is read only by the process that created it, and ends with it.
@@ -19,7 +19,7 @@
 //   home_pages * P       units * unit_pages * P   the log: unit 0, unit 1, ...; unused or merged units hold old bytes
 //
 //   record (`record` bytes), at offset begin(row)
-//   0                    values                   the row's values, [columns here] of the table's dtype
+//   0                    values                   the row's values, in the table's dtype
 //   values               state                    the optimizer's first array; absent without state
 //   values + state       second                   its second array (Adam, FTRL); absent otherwise
 //

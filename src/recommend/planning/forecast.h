@@ -1,26 +1,23 @@
-// Forecast of a recommender's step, computed without starting ranks: table placement, traffic and step time; and the
-// same measured on this host.
+// Forecast of a recommender's step, computed without starting ranks: table placement, traffic and step time; and
+// measurements of the same on this host.
 //
-// A step by its parts (embedding/step_marks.h), for the rank that has most of each; b = samples per rank. Rates give
-// the time of every part:
-//   lookups           bytes that they move / memory bandwidth
+// The seconds of each part of a step (embedding/step_marks.h), for the rank that needs most, with N ranks:
+//   lookups           bytes of memory traffic / memory bandwidth
 //   bottom, top,
-//   weight gradients  floating-point operations of matrix products / rate, and intermediate results,
-//                     written once and read once for each use, / memory bandwidth
+//   weight gradients  flops of matrix products / their rate + bytes of intermediate results, written once and read once
+//                     for each use, / memory bandwidth
 //   vectors,
-//   gradients         the larger of what a rank sends and gets / link bandwidth, and a latency for each other
-//                     rank
-//   update            bytes that it moves / memory bandwidth, and the sums of replicated tables' gradients
-//   dense update      2 (N - 1) / N of the MLPs' gradients / link bandwidth (with ZeRO, the sum's way to the
-//                     owners and that of the weights back), five passes over what a rank updates / memory
-//                     bandwidth
-//   step              of the simulated plan (schedule/table_step.h): lookups + max(bottom, vectors) + top +
-//                     max(weight gradients, gradients) + update + dense update; plus the fetch of the next batch if no
-//                     core is spare for it
+//   gradients         max(bytes sent, bytes received) / link bandwidth + a latency for each other rank
+//   update            bytes of memory traffic / memory bandwidth + the sums of replicated tables' gradients
+//   dense update      2 (N - 1) / N of the bytes of the MLPs' gradients / link bandwidth (with ZeRO: reduce-scatter of
+//                     gradients and all-gather of weights) + five passes over a rank's updated bytes / memory bandwidth
+//   step              length of the simulated plan (schedule/table_step.h): lookups + max(bottom, vectors) + top +
+//                     max(weight gradients, gradients) + update + dense update, + the fetch of the next batch if there
+//                     is no spare core for it
 //
-// On this host actions are measured as well (MeasuredActions): layers, lookups and updates of these shapes, which reach
-// less than the rates of a large product and of random rows. They replace the formulas; what ranks exchange is still
-// forecast from the rates of the links, because an exchange lasts as long as the slowest rank.
+// On this host the actions (layers, lookups, updates) can be measured too (MeasuredActions), because with their shapes
+// they do not reach the rates of a large product and of random rows. Measured times replace the formulas. Exchanges are
+// still forecast from the rates of the links, because an exchange takes as long as the slowest rank.
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ namespace trifold {
 
 // BadInput if all ranks on this host together need more than `host` bytes (0: unknown). `setup` belongs to `config`.
 void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup, size_t host);
-// With the memory that this host has: what can be pinned if the ranks have devices.
+// check_host_fits with the memory of this host (memory_for_ranks).
 void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setup);
 
 // Bytes that ranks on this host can use; with devices, bytes that can be pinned. 0: unknown.

@@ -18,9 +18,9 @@ struct FoundRecommender {
   RecommendConfig run;             // with the chosen values
   std::vector<std::string> words;  // the same values as options
   double step_seconds = 0;
-  size_t bytes = 0;  // on the rank that needs most
+  size_t bytes = 0;  // memory of the rank that needs most
   double imbalance = 1;
-  std::string bound;  // what limits its speed: "memory, gradients 41 %"
+  std::string bound;  // the limits of its speed: "memory, gradients 41 %"
 };
 
 struct RecommenderSearch {
@@ -29,8 +29,8 @@ struct RecommenderSearch {
   std::vector<FoundRecommender> best;  // at most ten
 };
 
-// `config` is resolved. BadInput if no candidate can run, or none fits; the message then gives the one that needs
-// least.
+// `config` must be resolved. BadInput if no candidate can run or fits; the message then names the candidate that needs
+// least memory.
 RecommenderSearch search_recommender(const PlanRecommenderConfig& config);
 
 }  // namespace trifold
