@@ -7,7 +7,7 @@
 
 namespace trifold::test {
 
-// Its operation table; null if there is no device, with the reason in `why`.
+// The operation table of the first device; null, with the reason in `why`, if there is none.
 inline const OpTable* device_ops(std::string& why, const CudaTable& which = {}) {
   try {
     return &cuda_ops(0, which);

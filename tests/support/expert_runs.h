@@ -11,7 +11,7 @@
 
 namespace trifold::test {
 
-// Six steps of 3 layers with so many experts, of which a token chooses 2; both losses of routers count.
+// Six steps of 3 layers with `experts` experts, of which a token chooses 2, and both router losses.
 inline PretrainConfig run_with_experts(int64_t experts, bool f64) {
   PretrainConfig config = small_run();
   config.model.num_layers = 3;
@@ -30,7 +30,7 @@ inline PretrainConfig run_with_experts(int64_t experts, bool f64) {
   return config;
 }
 
-// Where and how a run with experts is executed.
+// The mesh and the options with which a run with experts is executed.
 struct ExpertMesh {
   int dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
   const char* schedule = "1f1b";
@@ -56,7 +56,7 @@ struct ExpertMesh {
   }
 };
 
-// Curves in f64 that differ in the order of sums alone.
+// Compares curves in f64 that may differ only in the order of sums.
 inline void expect_alike(const Curve& cut, const Curve& one) {
   EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
   EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
@@ -65,7 +65,7 @@ inline void expect_alike(const Curve& cut, const Curve& one) {
   EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
 }
 
-// Every router of a trainer's rank gives all experts equal logits, so that all tokens choose the first ones.
+// Makes all routers of a trainer's rank give all experts equal logits, so that all tokens choose the first experts.
 inline void clear_routers(Trainer& trainer) {
   const ParamList& params = trainer.replica().layout().params();
   for (int i = 0; i < params.size(); ++i)
@@ -75,7 +75,7 @@ inline void clear_routers(Trainer& trainer) {
     }
 }
 
-// The loss on so many samples of validation data, in f64, before any training.
+// The loss in f64, before any training, on `samples` samples of validation data.
 inline double first_evaluation(const PretrainConfig& config, int64_t samples) {
   const std::unique_ptr<DataSource> data = few_tokens(config.model);
   double loss = 0;

@@ -16,7 +16,7 @@
 
 namespace trifold::test {
 
-// A fresh folder, removed with everything in it at the end.
+// A new temporary folder, removed with its content by the destructor.
 class TempDir {
  public:
   TempDir() {
@@ -51,7 +51,7 @@ inline void write_file(const std::string& path, std::string_view content) {
   out.write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
-// The message of the Error of this kind that `body` throws; fails the test when there is none.
+// The message of the Error of this kind that `body` throws; fails the test if it throws none.
 template <class Body>
 std::string error_of(Body&& body, ErrorKind kind = ErrorKind::BadInput) {
   try {

@@ -1,5 +1,5 @@
-// A tensor rounded to 8 bits as the table of --fp8 does it, step by step: scaled so that its largest number becomes the
-// format's, rounded by the formats' definition, scaled back.
+// Rounds a tensor to 8 bits like the table of --fp8, step by step: scales it so that its largest magnitude becomes the
+// format's largest number, rounds by the format's definition, and divides by the scale.
 #pragma once
 
 #include <algorithm>

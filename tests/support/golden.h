@@ -1,8 +1,8 @@
-// The golden files of tests/golden as structs: PyTorch's results, with which Trifold is compared.
+// The golden files of tests/golden as structs: results of PyTorch, with which tests compare Trifold's.
 //
 //   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
-//   llama_torch.json, llama_scaled_torch.json  the same of two Llamas  (tools/reference/llama_torch.py)
-//   bert_torch.json    the same of a BERT                  (tools/reference/bert_torch.py)
+//   llama_torch.json, llama_scaled_torch.json  ten training steps of two Llamas  (tools/reference/llama_torch.py)
+//   bert_torch.json    ten training steps of a BERT        (tools/reference/bert_torch.py)
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
 //   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
 //
@@ -41,8 +41,8 @@ struct GoldenGptConfig {
   int64_t padded_vocab_size = 0;  // rows of embedding.tokens.weight
   double norm_epsilon = 0;
   bool bert = false;
-  HeadKind bert_head = HeadKind::Pretraining;  // as bert_torch.py says
-  // Of a Llama; a GPT has none of them.
+  HeadKind bert_head = HeadKind::Pretraining;  // of a BERT
+  // Fields of a Llama; not set for a GPT.
   std::optional<int64_t> num_query_groups;
   int64_t kv_channels = 0;
   double rotary_base = 0;
@@ -68,19 +68,19 @@ struct GoldenGpt {
   GoldenGptConfig config;
   std::vector<GoldenParameter> parameters;
   // tokens[step][sample]: seq_length + 1 ids; token t + 1 is the label of token t. Samples are in global
-  // batch order (of a BERT: what bert_torch.py says instead of tokens and labels), so micro-batch m of one
+  // batch order (for a BERT in the format of bert_torch.py), so micro-batch m of one
   // rank is samples [m * micro_batch_size, (m + 1) * micro_batch_size).
   std::vector<std::vector<std::vector<int32_t>>> tokens;
   std::vector<double> losses;      // per step, before its update: mean over all tokens of the global batch
   std::vector<double> grad_norms;  // per step, before clipping, over all parameters
   std::vector<double> learning_rates;  // per step, as used by its update
 
-  // Throws std::out_of_range with the name when there is no such parameter.
+  // Throws std::out_of_range with the name if there is no such parameter.
   const GoldenParameter& parameter(const std::string& name) const;
 };
 
 struct GoldenTensor {
-  std::vector<int64_t> shape;  // empty for a plain number
+  std::vector<int64_t> shape;  // empty for a scalar
   std::vector<double> values;  // row-major
 
   double number() const { return values.at(0); }
@@ -105,7 +105,7 @@ struct GoldenRule {
   std::vector<GoldenUpdates> tensors;
 };
 
-// All throw std::runtime_error, or nlohmann's errors, when the file is missing or not as expected.
+// All throw std::runtime_error, or nlohmann's errors, if the file is missing or has an unexpected format.
 GoldenGpt load_golden_gpt(const std::string& name = "gpt_torch.json");
 std::map<std::string, GoldenCase> load_golden_layers();
 std::vector<GoldenRule> load_golden_optimizers();

@@ -1,5 +1,5 @@
-// LayerBench: a single layer, in f64, sharded over the ranks of a tensor axis, with everything a Run needs: for checks
-// of its mathematics. The tests speak of global tensors; the bench cuts and assembles them.
+// LayerBench: a single layer, in f64, sharded over the ranks of a tensor axis, with all objects that a Run needs, for
+// tests of the layer's mathematics. Tests use global tensors; the bench shards and gathers them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,13 +19,14 @@
 
 namespace trifold::test {
 
-// An activation as one global tensor, and how a region cuts it.
+// An activation as a global tensor, and its sharding.
 struct Placed {
-  enum class Cut { None, Stream, Columns };  // no tensor; between regions; last dim cut over the tensor axis
+  // None: there is no tensor. Stream: sharded as between regions. Columns: last dim sharded over the tensor axis.
+  enum class Cut { None, Stream, Columns };
   Cut cut = Cut::None;
   Shape global;
 
-  // The box of it on one rank; the first dim of a Stream is cut under sequence parallelism only.
+  // The box on one rank. The first dim of a Stream is sharded only under sequence parallelism.
   Rect local(const Mesh& mesh, bool sequence_parallel) const {
     const int part = mesh.coord(Axis::Tp);
     const int parts = mesh.size(Axis::Tp);
@@ -39,8 +40,8 @@ class LayerBench {
   using Make = std::function<std::unique_ptr<Layer>(BlockBuilder&)>;
   using Values = std::vector<double>;  // a whole tensor
 
-  // Collective over `world`, the ranks of the tensor axis, of which `sharing` share experts and `parts` cut each of
-  // them. `vocab` bounds the random token ids of the batch.
+  // Collective over `world`, the ranks of the tensor axis: `sharing` ranks share the experts, and `parts` ranks shard
+  // each expert. Random token ids of the batch are below `vocab`.
   LayerBench(Communicator& world, bool sequence_parallel, const Make& make, const Placed& input,
              const Placed& output, int64_t samples, int64_t seq_length, int64_t vocab, int sharing = 1,
              int parts = 1)
@@ -93,8 +94,8 @@ class LayerBench {
     return add_over_ranks(Values{sum})[0];
   }
 
-  // Backward of the last forward, once for each; gradients of parameters are assigned and then summed over the ranks.
-  // `split` runs the two halves separately.
+  // Backward of the last forward; call it once per forward. Gradients of parameters are assigned and then summed over
+  // the ranks. `split` runs the two halves separately.
   Values backward(const Values& dy, bool split) {
     flow_.reset();
     Run run = make_run();
@@ -150,7 +151,7 @@ class LayerBench {
     const Rect here = tensor.local(mesh_, sequence_parallel_);
     memory.resize(static_cast<size_t>(here.elements()));
     cut(whole, tensor.global, here, memory.data());
-    // Layers see matrices: groups of columns lie side by side.
+    // Layers receive matrices, in which groups of columns are adjacent.
     return {memory.data(), DType::F64, {here.extent[0], here.elements() / here.extent[0]}};
   }
   Values add_over_ranks(Values values) {
@@ -158,7 +159,7 @@ class LayerBench {
     mesh_.world().all_reduce(all, Reduce::Sum, stream_);
     return values;
   }
-  // The whole tensor of which every rank has a box; ranks that hold copies must hold the same.
+  // Gathers a tensor of which every rank has a box; copies must be equal.
   Values assemble(Tensor t, const Shape& global, const Rect& here, bool counted) {
     EXPECT_EQ(t.elements(), here.elements());
     Values whole(static_cast<size_t>(global.elements()));

@@ -1,4 +1,4 @@
-// Compressed files to read, of every kind that is read (files/byte_reader.h).
+// Compresses files, in every format that files/byte_reader.h reads.
 #pragma once
 
 #include <archive.h>
@@ -30,7 +30,7 @@ inline int libarchive_filter(Packing packing) {
   return ARCHIVE_FILTER_NONE;
 }
 
-// With a checksum, as the program zstd makes one and libarchive does not.
+// Zstandard with a checksum, like the program zstd and unlike libarchive.
 inline std::string compressed_by_zstd(std::string_view content) {
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
   std::string packed(ZSTD_compressBound(content.size()), '\0');
@@ -61,7 +61,7 @@ inline std::string compressed(std::string_view content, Packing packing) {
   return packed;
 }
 
-// Compressed as the name says.
+// Compressed in the format of the name's suffix.
 inline void write_packed(const std::string& path, std::string_view content) {
   write_file(path, compressed(content, packing_of(path)));
 }

@@ -22,7 +22,7 @@ inline PlanReport plan_of(const PretrainConfig& config) {
 
 using CheckOfRank = FunctionRef<void(Trainer& trainer, const MemoryReport& planned)>;
 
-// Trains a step, then calls `check` on every rank, with the memory that `report` states for its pipeline stages.
+// Trains a step, then calls `check` on every rank, with the memory that `report` forecasts for its pipeline stages.
 // Returns the bytes that each rank has sent over these axes.
 inline std::vector<double> sent_in_a_step(const PretrainConfig& config, const PlanReport& report,
                                           AxisSet axes, CheckOfRank check) {
@@ -46,7 +46,7 @@ inline void compare_with_plan(const PretrainConfig& config, CheckOfRank check) {
   sent_in_a_step(config, plan_of(config), {Axis::Pp}, check);
 }
 
-// Every byte of every kind is as planned.
+// Expects the planned bytes of every kind of memory.
 inline constexpr auto expect_planned_memory = [](Trainer& trainer, const MemoryReport& planned) {
   const MemoryReport memory = trainer.memory();
   EXPECT_EQ(memory.predicted_activations, planned.predicted_activations);
@@ -55,7 +55,7 @@ inline constexpr auto expect_planned_memory = [](Trainer& trainer, const MemoryR
   EXPECT_EQ(memory.optimizer, planned.optimizer);
 };
 
-// The bytes of activations that a plan states for the first stage of a run with one stage, which every rank has.
+// The planned bytes of activations of a run with one stage; also checks that every rank has them.
 inline size_t planned_activations(const PretrainConfig& config) {
   compare_with_plan(config, [](Trainer& trainer, const MemoryReport& planned) {
     EXPECT_EQ(trainer.memory().predicted_activations, planned.predicted_activations);

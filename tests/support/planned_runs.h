@@ -13,7 +13,7 @@ struct ModelSize {
   int64_t layers = 0, width = 0, heads = 0, length = 0, vocabulary = 0;
 };
 
-// A GPT of this size on `ranks` ranks, without a batch, and with what a plan fills in of training.
+// A GPT of this size on `ranks` ranks, without a batch size, and with a plan's defaults for training.
 inline PretrainConfig gpt_of(const ModelSize& size, int ranks = 1) {
   PretrainConfig run = PlanConfig().run;
   run.model.num_layers = size.layers;
@@ -25,7 +25,7 @@ inline PretrainConfig gpt_of(const ModelSize& size, int ranks = 1) {
   return run;
 }
 
-// Resolved.
+// A resolved plan of `run`.
 inline PlanConfig plan_config(PretrainConfig run) {
   PlanConfig config;
   config.run = std::move(run);

@@ -1,4 +1,4 @@
-// The message of an input that is refused.
+// The message with which an input is rejected.
 #pragma once
 
 #include <gtest/gtest.h>

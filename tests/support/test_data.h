@@ -6,8 +6,8 @@
 
 namespace trifold::test {
 
-// The folder `tests` of the source tree, or a copy of it: TRIFOLD_TEST_DATA names it for a program that runs on another
-// machine than it was built on; by default it is the source tree of the build.
+// The folder `tests` of the source tree of the build, or a copy named by TRIFOLD_TEST_DATA, for programs that run on a
+// machine other than the one they were built on.
 inline std::string test_data() {
   const char* folder = std::getenv("TRIFOLD_TEST_DATA");
   return folder != nullptr ? folder : TRIFOLD_TEST_DATA;

@@ -85,7 +85,7 @@ inline PretrainConfig on_mesh(PretrainConfig config, int dp, int tp = 1, int pp 
   return config;
 }
 
-// With a schedule, and `chunks` stages on each pipeline rank.
+// Sets a schedule, and `chunks` stages on each pipeline rank.
 inline PretrainConfig scheduled(PretrainConfig config, const std::string& schedule, int chunks = 1) {
   config.pipeline.schedule = ScheduleChoice::parse(schedule);
   if (chunks > 1) config.pipeline.num_virtual_stages_per_pipeline_rank = chunks;
@@ -108,8 +108,8 @@ struct TrainOptions {
   bool evaluate = false;  // at the end
 };
 
-// The run on the device of TRIFOLD_TEST_DEVICE ("cuda"), if that is set and the test does not choose a device:
-// tests/gpu.sh repeats tests of the processor on a GPU in this way.
+// Sets the device to TRIFOLD_TEST_DEVICE ("cuda"), if that is set and the test does not choose a device. tests/gpu.sh
+// thus repeats CPU tests on a GPU.
 inline PretrainConfig on_test_device(PretrainConfig config) {
   const char* device = std::getenv("TRIFOLD_TEST_DEVICE");
   if (device != nullptr && config.mesh.device == ComputeDevice::Auto)
