@@ -517,7 +517,7 @@ def this_machine():
 
 
 def new_record(measurement, figures, hardware, commit):
-    """A record with these figures. Labels and texts without figures are those of the last record, other cells null. Figures
+    """A record with these figures. Labels and texts without figures come from the last record; other cells are null. Figures
     that depend on no machine keep its hardware."""
     last = measurement["records"][-1]
     if machine_text(last) == last["status"]:

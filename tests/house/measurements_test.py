@@ -59,6 +59,54 @@ TINY = {
          "rows": [["one", [10, 30, 20], None, "kept"], ["two", 10, 50, "12 of 13"], ["range", {"least": 1, "most": 2}, None, None], ["log", 1, None, None],
                   ["time", 1, None, None], ["other", 12345.5, None, None]], "notes": []}]}
 
+# What the measuring programs print, and figures that the rules of a measurement find in it.
+SAMPLES = {
+    "experts_speed": ("""\
+dense                            forward  206.6 GFLOP/s, backward  214.6, both  211.8
+experts                          forward  185.3 GFLOP/s, backward  182.9, both  183.7
+two ranks                        forward  161.2 GFLOP/s, backward  171.7, both  168.0
+two ranks, ep 2                  forward  153.0 GFLOP/s, backward  168.9, both  163.2
+PyTorch 2.15.0, eager            forward  150.4 GFLOP/s, backward   88.2, both  102.3
+PyTorch 2.15.0, grouped_mm       forward  143.8 GFLOP/s, backward  135.7, both  138.3
+experts against dense: 0.867 (asked 0.85)
+ep 2 against ep 1, on two ranks: 0.970 (asked 0.90)
+experts against PyTorch 2.15.0, eager: 1.80 (asked 1.5)
+experts against PyTorch 2.15.0, grouped_mm: 1.33 (asked 1.5)
+""", {("one network", "both"): 211.8, ("two ranks of a core each, all experts on both", "forward"): 161.2, ("--ep 2 over --ep 1", "both"): 97,
+      ("PyTorch 2.15, the same, grouped products", "backward"): 135.7, ("experts over PyTorch's grouped products", "both"): 1.33}),
+    "embedding_rows": ("""\
+2 workers, x86-64-v4: memory 69.8 GB/s
+D  16 uniform pooling  1: forward  20.6 GB/s 103 % of 20.0 GB/s, 140.0 million rows/s, rows 74 % | changed 37.6 GB/s | sgd   9.1 GB/s  91 % (sort 3.40 of 7.30 ms) | adagrad   9.9 GB/s  99 % | rowwise   9.3 GB/s  93 %
+D  16 zipf    pooling 20: forward  20.6 GB/s 153 % of 20.0 GB/s, 140.0 million rows/s, rows 93 % | changed 37.6 GB/s | sgd   9.1 GB/s  19 % (sort 3.40 of 7.30 ms) | adagrad   9.9 GB/s  49 % | rowwise   9.3 GB/s  33 %
+D  64 uniform pooling  1: forward  20.6 GB/s  61 % | sgd   9.1 GB/s  48 % (sort 3.40 of 7.30 ms) | adagrad   9.9 GB/s  95 % | rowwise   9.3 GB/s  70 %
+D 128 zipf    pooling  1: forward  20.6 GB/s  50 % | sgd   9.1 GB/s  58 % (sort 3.40 of 7.30 ms) | adagrad   9.9 GB/s  75 % | rowwise   9.3 GB/s  70 %
+""", {("bandwidth of adding two arrays", "forward"): 69.8, ("64 and 128 columns", "forward"): {"least": 50, "most": 61},
+      ("64 and 128 columns", "backward"): {"least": 48, "most": 95}, ("16 columns, uniform ids", "forward"): {"least": 103, "most": 153},
+      ("16 columns, uniform ids", "backward"): {"least": 91, "most": 99}, ("16 columns, Zipf ids", "backward"): {"least": 19, "most": 49},
+      ("16 columns, rows looked up over lines read, one uniform id", "forward"): 74}),
+    "row_stores": ("""\
+ours      median   28.50 ms, 90th percentile   34.50,    81400 rows/s; a batch:  2320 rows,   11.5 MB read,    1.8 MB written,   8.20 ms of processors;  1.08 GB on disk, filled in 3 s, settled in 0.1, peak of memory 0.61 GiB
+""", {("ours (embedding/stored/row_file.h)", "median, ms a batch"): 28.5, ("ours (embedding/stored/row_file.h)", "90th percentile, ms a batch"): 34.5,
+      ("ours (embedding/stored/row_file.h)", "rows/s"): 81400, ("ours (embedding/stored/row_file.h)", "MB read a batch"): 11.5,
+      ("ours (embedding/stored/row_file.h)", "MB written a batch"): 1.8, ("ours (embedding/stored/row_file.h)", "ms of processors a batch"): 8.2,
+      ("ours (embedding/stored/row_file.h)", "GB on disk"): 1.08}),
+    "predicted_steps": ("""\
+layout                       predicted    measured    error  by hardware    error
+tp 2                          100.1 ms    110.2 ms   -7.3 %      90.0 ms   -11.5 %
+dp 2, MPI                     100.1 ms     90.2 ms   +8.4 %      95.0 ms   +9.3 %
+""", {("13 layouts, from measured blocks", "error"): {"least": -7.3, "most": 8.4},
+      ("13 layouts, from one bench --what hardware", "error"): {"least": -11.5, "most": 9.3}}),
+    "checkpoint_speed": ("""\
+medians of 3 rounds: save 2.40 of dd (at least 0.80), load 1.94 of dd (at least 0.80), stall 0.92 copies (at most 1.50)
+medians of 3 rounds: reshard 1.16 copies (at most 2.50), 40 MiB (at most 256)
+""", {("save over dd conv=fsync", "value"): 2.4, ("load over dd", "value"): 1.94, ("stall of --async-save over a copy of the state in memory", "value"): 0.92,
+      ("reshard of 2.1 GB to 2 x 2 ranks over cp -r and a sync", "value"): 1.16, ("memory of that reshard beyond the file cache", "value"): 40}),
+    "shakespeare": ("validation loss 1.877512  perplexity 6.5372  (111488 tokens of s/step_0000002000, step 2000, 3.1 s)\n",
+                    {("validation loss over the whole held-out tenth", "value"): 1.877512}),
+    "published_runs": ("average of sources                     359  100.0 %    4.8 %    311/363   325/336\n",
+                       {("average of sources", "error"): 4.8}),
+}
+
 FAKE = """#!/bin/bash
 echo '{"step": {"rates": [1, 2.5]}}' > "$2"
 printf '{"rate": 1}\\n{"rate": 5}\\n{"rate": 3}\\n{"loss": 7}\\n' > "${2}l"
@@ -199,6 +247,15 @@ class Repeat(unittest.TestCase):
         self.assertEqual(done.stderr.count("$ trifold"), 3)
         self.assertIn("left out, because it needs a machine that does not exist", done.stderr)
         self.assertEqual(len(tool.load(self.folder, "tiny")["records"]), 1)
+
+    def test_rules_find_what_the_measuring_programs_print(self):
+        for name, (output, figures) in SAMPLES.items():
+            rules = [rule for command in tool.load(tool.FOLDER, name)["commands"] for rule in command.get("extract", ())]
+            for (row, column), figure in figures.items():
+                with self.subTest(name=name, row=row, column=column):
+                    rule = next(rule for rule in rules if (rule["row"], rule["column"]) == (row, column))
+                    found = tool.extracted(rule, output, 0, self.folder)
+                    self.assertEqual(tool.rounded(found) if name != "shakespeare" else found, figure)
 
     def test_a_record_is_added(self):
         done = self.repeat("--write")
