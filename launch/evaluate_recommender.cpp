@@ -181,8 +181,7 @@ int run(const EvaluateRecommenderConfig& config, Ranks& ranks) {
     return kFailed;
   }
   if (counts_nothing(*results))
-    bad_input("{}: no sample counts, because all have a weight of 0: there is nothing to evaluate",
-              config.run.data);
+    bad_input("{}: all sample weights are 0, so there is nothing to evaluate", config.run.data);
   const double seconds = seconds_since(start);
   for (size_t l = 0; l < results->labels.size(); ++l) {
     const LabelScores& label = results->labels[l];

@@ -33,13 +33,18 @@ processor_seconds() {
   echo $(((stat[15] + stat[16]) / $(getconf CLK_TCK)))
 }
 
+# How many parts this mode has, if none fails, and how many began.
+case $mode in quick | user) parts=4 ;; all) parts=13 ;; long) parts=16 ;; esac
+begun=0
+
 # part HEADLINE COMMAND...: runs one part; its result, its time and the processor time of its processes, without what runs
 # aside, follow on a line of their own.
 part() {
   local title=$1 start=$SECONDS used result=ok
   used=$(processor_seconds)
   shift
-  printf '\n== %s\n' "$title"
+  begun=$((begun + 1))
+  printf '\n== Part %d of %d: %s\n' "$begun" "$parts" "$title"
   "$@" || result=FAILED
   printf '== %s: %s, %d s (%d s of processors)\n' "$title" "$result" $((SECONDS - start)) $(($(processor_seconds) - used))
   if [[ $result == FAILED ]]; then
@@ -93,7 +98,7 @@ build() {
   if (($#)); then targets=(--target "$@"); fi
   mkdir -p build
   if cmake --preset "$preset" "${options[@]}" >"$log" 2>&1 &&
-    cmake --build "build/$preset" --parallel "$jobs" "${targets[@]}" >>"$log" 2>&1; then
+    tools/build_progress.sh "$log" cmake --build "build/$preset" --parallel "$jobs" "${targets[@]}"; then
     return 0
   fi
   tail -n 60 "$log"

@@ -13,8 +13,8 @@ elif grep -q '^TRIFOLD_HOST_KERNELS:BOOL=ON' build/release/CMakeCache.txt; then
   joined=(-DTRIFOLD_HOST_KERNELS=ON)  # the preset would turn it off
 fi
 mkdir -p build
-if ! { cmake --preset release -DTRIFOLD_BUILD_TESTS=OFF -DTRIFOLD_MPI=OFF "${joined[@]}" &&
-  cmake --build build/release --target trifold --parallel "$(nproc)"; } >build/quickstart.log 2>&1; then
+if ! { cmake --preset release -DTRIFOLD_BUILD_TESTS=OFF -DTRIFOLD_MPI=OFF "${joined[@]}" >build/quickstart.log 2>&1 &&
+  tools/build_progress.sh build/quickstart.log cmake --build build/release --target trifold --parallel "$(nproc)"; }; then
   tail -n 40 build/quickstart.log
   echo "The build failed; all of its output is in build/quickstart.log." >&2
   exit 1

@@ -98,7 +98,7 @@ class PieceReader {
     const uint32_t crc =
         read_.piece->blocks.empty() ? read_.piece->crc : read_.piece->blocks[static_cast<size_t>(block)];
     if (crc_of_memory(to, bytes) != crc)
-      bad_input("{}: tensor {}, box {} is damaged: block {} of its elements is not what was written",
+      bad_input("{}: tensor {}, box {} is damaged: block {} of its elements does not match its checksum",
                 file_.path().string(), read_.tensor->name, to_string(read_.piece->rect), block);
   }
 

@@ -157,8 +157,9 @@ void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion
       if (problems.empty() || problems.back() != problem) problems.push_back(std::move(problem));
       continue;
     }
-    check(box.spec.local.elements() == box.data.elements(), "tensor {}: room for {} elements of the box {}",
-          box.spec.name, box.data.elements(), to_string(box.spec.local));
+    check(box.spec.local.elements() == box.data.elements(),
+          "tensor {}: the buffer has {} elements, which do not match the box {}", box.spec.name,
+          box.data.elements(), to_string(box.spec.local));
     for (const PieceInfo& piece : stored->pieces)
       if (auto part = intersect(piece.rect, box.spec.local)) {
         PieceRead& read = reads[{piece.file, piece.byte_offset}];
@@ -208,7 +209,7 @@ File CheckpointReader::open_shard(int number) {
     if (checked_.contains(number)) return file;
     check(file.size() == info.bytes, "{} has {} bytes instead of {}", info.name, file.size(), info.bytes);
     check(crc_of_rest(file, regions_of(number)) == info.frame_crc,
-          "{} was changed between the elements of its tensors", info.name);
+          "{} has changed bytes between the elements of its tensors", info.name);
     checked_.insert(number);
     return file;
   } catch (const Error& error) {

@@ -63,7 +63,7 @@ SafeTensor parse_tensor(const std::string& name, const JsonView& entry, int64_t 
   for (const int64_t extent : tensor.shape)
     if (__builtin_mul_overflow(bytes, extent, &bytes)) bad_input("its shape has too many elements");
   const std::vector<int64_t> offsets = entry.at("data_offsets").integers(0, kMostSize);
-  if (offsets.size() != 2) bad_input("'data_offsets' has {} numbers instead of 2", offsets.size());
+  if (offsets.size() != 2) bad_input("'data_offsets' has {} entries instead of 2", offsets.size());
   tensor.begin = offsets[0];
   tensor.end = offsets[1];
   if (tensor.begin > tensor.end || tensor.end > data_bytes)

@@ -182,10 +182,11 @@ void SaveFolder::check_in_place() const {
   const bool known = ::fstat(fd_, &held) == 0;
   check(known, "{}: {}", root_.string(), std::strerror(errno));
   const bool there = ::stat(root_.c_str(), &found) == 0;
-  check(there && held.st_dev == found.st_dev && held.st_ino == found.st_ino,
-        "{} is {} this run has locked: put that folder back, or end the run and start again from the place "
-        "where its checkpoints are now",
-        root_.string(), there ? "not the folder that" : "no longer there, and was the folder that");
+  check(
+      there && held.st_dev == found.st_dev && held.st_ino == found.st_ino,
+      "{} was {} while this run saved into it: put the folder back, or end the run and restart it with --save "
+      "naming the folder where its checkpoints are now",
+      root_.string(), there ? "replaced by another folder" : "moved or removed");
 }
 
 std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {

@@ -42,8 +42,8 @@ ShardFile::ShardFile(const std::filesystem::path& path, int64_t step, std::vecto
 void ShardFile::append(size_t box, const void* data, size_t bytes) {
   BlockCrc& crc = crcs_[box];
   check(crc.bytes() + static_cast<int64_t>(bytes) <= boxes_[box].bytes(),
-        "tensor {}, box {}: more than its {} bytes", boxes_[box].tensor, to_string(boxes_[box].rect),
-        boxes_[box].bytes());
+        "tensor {}, box {}: more than its {} bytes were written", boxes_[box].tensor,
+        to_string(boxes_[box].rect), boxes_[box].bytes());
   const auto* from = static_cast<const char*>(data);
   // Each block is written while it is still in the cache.
   for (size_t done = 0; done < bytes;) {

@@ -50,7 +50,7 @@ void check_schema(const ClickSchema& schema) {
 ClickBatchBuffer::ClickBatchBuffer(const ClickSchema& schema, int64_t max_samples, ThreadPool* pool)
     : schema_(schema), label_count_(schema.label_count()), max_samples_(max_samples), pool_(pool) {
   check_schema(schema);
-  check(max_samples >= 0, "a batch of {} samples", max_samples);
+  check(max_samples >= 0, "a batch cannot have {} samples", max_samples);
   const int64_t max_labels = max_samples * label_count_;
   int64_t words = padded(max_samples * schema.dense) + 2 * padded(max_labels);
   if (schema.sample_weights) words += padded(max_samples);
@@ -102,7 +102,8 @@ void ClickBatchBuffer::clear(int64_t begin, int64_t end, float weight) {
 void ClickBatchBuffer::fill(int64_t first_sample, int64_t samples, int64_t real,
                             FunctionRef<void(ClickPart&)> fill_part) {
   check(0 <= real && real <= samples && samples <= max_samples_,
-        "a batch of {} samples, {} of them real, in a buffer for {}", samples, real, max_samples_);
+        "a batch of {} samples, {} of them real, does not fit into a buffer for {}", samples, real,
+        max_samples_);
   view(first_sample, samples, real);
   const int64_t workers = pool_ == nullptr ? 1 : pool_->size();
   const int64_t each = std::max((real + workers - 1) / workers, kSmallestPart);

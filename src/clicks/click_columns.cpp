@@ -98,8 +98,8 @@ ColumnClicks::ColumnClicks(const ColumnFiles& files, const ClickSchema& schema, 
     : schema_(schema), rules_(rules), labels_(files.labels), dense_type_(files.dense_type) {
   check_schema(schema);
   check_rules(rules);
-  check(files.ids.size() == schema.tables.size(), "{} columns of ids for {} tables", files.ids.size(),
-        schema.tables.size());
+  check(files.ids.size() == schema.tables.size(), "there are {} columns of ids, but {} tables",
+        files.ids.size(), schema.tables.size());
   if (labels_.size() == 0) bad_input("{}: the file is empty", files.labels);
   if (labels_.size() % schema.label_count() != 0)
     bad_input("{}: {} bytes are not a whole number of samples of {} labels: the file is truncated",

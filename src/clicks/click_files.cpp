@@ -23,7 +23,7 @@ std::vector<int64_t> for_each_table(std::vector<int64_t> numbers, size_t tables,
                                     std::string_view option) {
   if (numbers.size() == 1) numbers.resize(tables, numbers[0]);
   if (numbers.size() != tables)
-    bad_input("{} has {} tables, {} has {} numbers", path, tables, option, numbers.size());
+    bad_input("{} has {} tables, but {} has {} values", path, tables, option, numbers.size());
   return numbers;
 }
 

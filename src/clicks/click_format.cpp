@@ -350,7 +350,7 @@ int64_t rows_of_keys(const ClickFolder& clicks, const std::string& folder, size_
         "or data without --ids keys to a model that was trained on such",
         folder);
   if (rows.size() != 1 && rows.size() != clicks.tables.size())
-    bad_input("{} has {} tables, --table-rows has {} numbers", folder, clicks.tables.size(), rows.size());
+    bad_input("{} has {} tables, but --table-rows has {} values", folder, clicks.tables.size(), rows.size());
   const int64_t count = rows[rows.size() == 1 ? 0 : table];
   if (count <= 2 || count > ClickTable::kMaxRows)
     bad_input(

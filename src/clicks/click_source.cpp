@@ -99,8 +99,10 @@ void ClickSlice::add_keys(int table, std::span<const int64_t> positions, std::ve
 
 ClickOrder::ClickOrder(int64_t samples, std::optional<uint64_t> seed, int64_t block, int64_t window)
     : samples_(samples), seed_(seed), block_(block), window_(window) {
-  check(samples >= 0 && block >= 1 && window >= 1, "an order of {} samples in blocks of {}, windows of {}",
-        samples, block, window);
+  check(
+      samples >= 0 && block >= 1 && window >= 1,
+      "an order of {} samples in blocks of {} and windows of {}: samples must be at least 0, the others at least 1",
+      samples, block, window);
 }
 
 // All blocks have `block_` samples except the last, which may have fewer. `gap_place` is its position in the
@@ -172,7 +174,7 @@ void ClickFeed::keys(std::span<const int64_t> positions, int table, std::vector<
 void ClickFeed::read(int64_t step, int rank, int64_t share, ClickBatchBuffer& out) const {
   const ClickSchema& schema = source_.schema();
   check(schema.dense == out.schema().dense && schema.tables.size() == out.schema().tables.size(),
-        "clicks of {} dense features and {} tables are read into a batch of {} and {}", schema.dense,
+        "clicks have {} dense features and {} tables, but the batch has {} and {}", schema.dense,
         schema.tables.size(), out.schema().dense, out.schema().tables.size());
   const int64_t epoch = step / batches_per_epoch();
   const int64_t first = step % batches_per_epoch() * global_ + rank * share;

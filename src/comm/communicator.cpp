@@ -7,8 +7,8 @@
 namespace trifold {
 
 void Communicator::set_nodes(std::vector<int> node_of_rank) {
-  check(static_cast<int>(node_of_rank.size()) == size(), "{} nodes were named for {} ranks",
-        node_of_rank.size(), size());
+  check(static_cast<int>(node_of_rank.size()) == size(),
+        "{} nodes are named, but there are {} ranks: name one for each", node_of_rank.size(), size());
   world_->nodes = std::move(node_of_rank);
   nodes_ = world_->nodes;
 }

@@ -209,9 +209,7 @@ class RecommenderGraph {
   AppliedTransform applied_transform() const {
     if (stored_.transform) return *stored_.transform;
     bad_input(
-        "{}: the checkpoint does not say how its {} dense numbers were transformed, "
-        "so the file cannot transform them likewise: continue the run for one step with the same "
-        "--dense-transform, and convert the checkpoint that it saves",
+        "{}: the checkpoint does not say how its {} dense features were transformed, so the file cannot transform them likewise: continue the run for one step with the same --dense-transform, and convert the checkpoint that it saves",
         from_.directory().string(), shape_.dense);
   }
   std::string logarithm(const std::string& x, float more) {
@@ -358,7 +356,7 @@ ExportedOnnx export_onnx(CheckpointReader& from, const ConvertConfig& config) {
         name, config.save);
   check_writable_file("--save", config.save);
   if (config.dtype || config.seq_length)
-    bad_input("--{} has no effect on a recommender, whose file has numbers in f32: leave it out",
+    bad_input("--{} has no effect on a recommender, whose file has values in f32: leave it out",
               config.dtype ? "dtype" : "seq-length");
   const ConvertConfig plain;
   const std::pair<const char*, bool> tensors[] = {{"names", config.names != plain.names},

@@ -303,7 +303,7 @@ class TensorExport {
 ExportedTensors export_tensors(CheckpointReader& from, const ConvertConfig& config) {
   check_writable_file("--save", config.save);
   if (config.dtype || config.seq_length)
-    bad_input("--{} has no effect on a recommender, whose numbers stay as they are: leave it out",
+    bad_input("--{} has no effect on a recommender, whose values keep their type: leave it out",
               config.dtype ? "dtype" : "seq-length");
   const ConvertConfig plain;
   const std::pair<const char*, bool> unused[] = {

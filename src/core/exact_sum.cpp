@@ -85,7 +85,7 @@ void ExactSum::add(std::span<const double> values) {
 void ExactSum::add(const ExactSum& other) { add_limbs(other.limbs_); }
 
 void ExactSum::add_limbs(std::span<const int64_t> limbs) {
-  check(limbs.size() == kLimbs, "ExactSum: {} limbs were given, but a sum has {}", limbs.size(), kLimbs);
+  check(limbs.size() == kLimbs, "ExactSum: {} limbs are given, but a sum has {}", limbs.size(), kLimbs);
   Limbs carried;
   for (size_t i = 0; i < kLimbs; ++i) carried[i] = limbs[i];
   carry_digits(carried);

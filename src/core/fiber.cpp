@@ -96,7 +96,7 @@ void Fiber::switch_out([[maybe_unused]] bool for_good) {
 }
 
 Fiber::Turns::Turns(Fiber& fiber, FunctionRef<void()> body) : fiber_(fiber), body_(body) {
-  check(fiber.turns_ == nullptr, "a fiber that has a body gets another");
+  check(fiber.turns_ == nullptr, "a fiber is given a second body");
   fiber.turns_ = this;
   getcontext(&fiber.inside_);
   fiber.inside_.uc_stack.ss_sp = fiber.stack_;

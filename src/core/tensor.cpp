@@ -26,7 +26,9 @@ Shape::Shape(std::span<const int64_t> extents) : rank_(static_cast<int>(extents.
   std::copy(extents.begin(), extents.end(), extents_.begin());
 }
 
-void Shape::cannot_exist() const { fail("a tensor of shape {} cannot exist", to_string(*this)); }
+void Shape::cannot_exist() const {
+  fail("the shape {} is impossible: a dim is negative, or it has too many elements", to_string(*this));
+}
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape.extents(), ", ")); }
 

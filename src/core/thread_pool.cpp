@@ -83,7 +83,7 @@ void ThreadPool::work(int worker) {
 }
 
 void ThreadPool::parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
-  check(grain >= 1, "work cannot be split into parts of {} elements", grain);
+  check(grain >= 1, "work is split into parts of {} elements; at least 1 is needed", grain);
   if (count <= 0) return;
   if (size_ == 1 || count <= grain) return body(0, count);
   const int64_t grains = (count + grain - 1) / grain;

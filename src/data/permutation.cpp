@@ -13,7 +13,7 @@ constexpr uint64_t kRounds = 4;
 }  // namespace
 
 Permutation::Permutation(PhiloxKey key, int64_t count) : key_(key), count_(static_cast<uint64_t>(count)) {
-  check(count >= 1, "a permutation of {} elements", count);
+  check(count >= 1, "a permutation has {} elements; at least 1 is needed", count);
   while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < count_) ++half_bits_;
 }
 

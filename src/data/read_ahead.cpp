@@ -39,7 +39,8 @@ BatchBuffer::BatchBuffer(const Batch& shapes) : batch_(shapes) {
 namespace {
 
 std::vector<BatchBuffer> make_slots(const DataSource& source, const ReadOrder& order, int count) {
-  check(order.micro_batch_size >= 1 && order.count >= 0, "read-ahead of {} batches of {} samples",
+  check(order.micro_batch_size >= 1 && order.count >= 0,
+        "read-ahead of {} batches of {} samples: at least 0 batches of at least 1 sample are needed",
         order.count, order.micro_batch_size);
   std::vector<BatchBuffer> slots;
   slots.reserve(static_cast<size_t>(count));

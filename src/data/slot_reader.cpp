@@ -16,7 +16,7 @@ SlotReader::SlotReader(int64_t count, int held, int ahead, std::function<void(in
       describe_(std::move(describe)) {
   check(held >= 1 && ahead >= 1, "read-ahead needs at least one batch held and one ahead, not {} and {}",
         held, ahead);
-  check(count >= 0, "read-ahead of {} batches", count);
+  check(count >= 0, "read-ahead of {} batches: at least 0 are needed", count);
   thread_ = std::thread([this] { read_loop(); });
 }
 

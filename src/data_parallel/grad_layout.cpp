@@ -40,8 +40,9 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
 void GradLayout::add_work(const FlatLayout& layout) {
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.groups > kGrain)
-      bad_input("gradients travel in bf16 between at most {} groups of data-parallel ranks, and there are {}",
-                kGrain, unit.groups);
+      bad_input(
+          "gradients can be reduced in bf16 between at most {} groups of data-parallel ranks, but there are {}",
+          kGrain, unit.groups);
     const int64_t in_group = DataSums::work_elements(unit.elements(), unit.slices);
     const int64_t of_groups = DataSums::work_elements(unit.slice_elements(), unit.groups);
     work_elements_ = std::max({work_elements_, in_group, of_groups});

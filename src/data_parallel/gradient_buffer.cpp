@@ -24,7 +24,7 @@ GradientBuffer::GradientBuffer(const FlatLayout& layout, GradLayout grad_layout,
       transients_(layout.units().size()),
       spare_(static_cast<size_t>(grad_layout_.buffers())) {
   check(options.slices || grad_layout_.buffers() == 0,
-        "units of gradients pass where every rank needs all of the sums");
+        "units of gradients share memory, but every rank needs all of the sums");
   for (int i = 0; i < params_.size(); ++i) {
     const auto block = static_cast<size_t>(params_[{i}].block);
     const int unit = layout.unit_of({i});
@@ -224,7 +224,7 @@ void GradientBuffer::restart(Stream& stream) {
 
 void GradientBuffer::finish(Stream& stream) {
   for (size_t i = 0; i < transients_.size(); ++i) {
-    check(!transients_[i].open, "gradients of unit {} were added that no reduction has taken", i);
+    check(!transients_[i].open, "unit {} got further gradients before its last reduction", i);
     if (const int unit = static_cast<int>(i); !grad_layout_.passes(unit)) settle_unit(unit, stream);
   }
   stream.wait(comm_stream_.record());

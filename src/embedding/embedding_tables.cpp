@@ -88,7 +88,8 @@ EmbeddingTables::EmbeddingTables(const Placement& placement, Communicator& comm,
   shards_ = parts_.size();
   for (size_t t = 0; t < placement.tables().size(); ++t) {
     const EmbeddingTable& table = placement.tables()[t];
-    check(table.width == width, "table {} has vectors of {}, others of {}", table.name, table.width, width);
+    check(table.width == width, "table {} has vectors of width {}, the others of width {}: all must be equal",
+          table.name, table.width, width);
     if (placement.replicated(static_cast<int>(t)))
       add_part(static_cast<int>(t), Rect::whole({table.rows, table.width}), comm.rank() == 0, table.rows, 0);
     const int64_t column = placement.feature_column(static_cast<int>(t));
@@ -182,7 +183,7 @@ RowCache::Counts EmbeddingTables::counts() const {
 }
 
 void EmbeddingTables::connect(LookupBatch& batch) const {
-  check(batch.lookups.size() == parts_.size(), "{} lookups for {} tables", batch.lookups.size(),
+  check(batch.lookups.size() == parts_.size(), "there are {} lookups, but {} tables", batch.lookups.size(),
         parts_.size());
   for (size_t i = 0; i < parts_.size(); ++i) batch.lookups[i].table = parts_[i].values();
 }
@@ -224,7 +225,7 @@ void EmbeddingTables::add_squares(const LookupBatch& batch, Tensor gradients, do
 
 void EmbeddingTables::update(const LookupBatch& batch, Tensor dfeatures, const SparseRule& rule) {
   check(rule.kind == options_.optimizer && options_.training,
-        "these tables were not made for this optimizer");
+        "the optimizer differs from the one that the tables were constructed for");
   for (size_t i = 0; i < shards_; ++i) updates_[i].order = &batch.orders[i];
   if (!exchange_) return ops_.update_rows(compute_, dfeatures, updates_, rule);
   exchange_->receive_gradients();

@@ -14,7 +14,7 @@ std::vector<LookupBatch::Capacity> capacities_of(const Placement& placement, int
   std::vector<LookupBatch::Capacity> capacities;
   const auto add = [&](const EmbeddingTable& table, int64_t rows, int64_t bags, int64_t column, bool cached) {
     const int64_t ids = bags * table.max_ids;
-    check(ids < int64_t{1} << 31, "table {}: {} ids in a global batch are too many", table.name, ids);
+    check(ids < int64_t{1} << 31, "table {}: a global batch has {} ids, more than 2^31 - 1", table.name, ids);
     capacities.push_back({rows, bags, ids, column, cached});
   };
   const bool alone = placement.ranks() == 1;

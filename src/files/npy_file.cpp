@@ -65,7 +65,7 @@ NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::strin
   first_ = static_cast<int64_t>(begin + length);
 
   const std::string_view type = value_of_key(header, "descr");
-  if (type.empty()) bad_input("{}: its header does not say what its numbers are: it is damaged", name);
+  if (type.empty()) bad_input("{} is damaged: its header has no type of elements (descr)", name);
   const bool known = type.size() >= 5 && type[0] == '\'' && type[4] == '\'' &&
                      (type[1] == '<' || (type[1] == '|' && type[3] == '1'));
   if (known) kind_ = type[2], size_ = type[3] - '0';
@@ -73,9 +73,7 @@ NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::strin
   const bool real = kind_ == 'f' && (size_ == 2 || size_ == 4 || size_ == 8);
   if (!whole && !real && !(kind_ == 'b' && size_ == 1))
     bad_input(
-        "{}: its numbers are {}, not little-endian integers, booleans or floats of 2, 4 or 8 bytes: save it "
-        "with "
-        "numpy's astype(\"<f4\") or astype(\"<i8\")",
+        "{}: its elements are {}, not little-endian integers, booleans or floats of 2, 4 or 8 bytes: save it with numpy's astype(\"<f4\") or astype(\"<i8\")",
         name, printable(type.substr(0, type.find(','))));
   if (!value_of_key(header, "fortran_order").starts_with("False"))
     bad_input("{}: its order is Fortran's: save it with numpy.ascontiguousarray", name);
@@ -87,13 +85,13 @@ NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::strin
   int64_t count = empty ? 0 : 1;
   for (const int64_t size : shape_) {
     if (!empty && count > room / size_ / size)
-      bad_input("{} has room for {} numbers, its shape is {}: it is damaged", name, room / size_,
+      bad_input("{} has room for {} elements, but its shape is {}: it is damaged", name, room / size_,
                 shape_text());
     count *= size;
   }
   if (count * size_ != room)
-    bad_input("{} has {} bytes of numbers, its shape {} needs {}: it is damaged", name, room, shape_text(),
-              count * size_);
+    bad_input("{} has {} bytes of elements, but its shape {} needs {}: it is damaged", name, room,
+              shape_text(), count * size_);
 }
 
 std::string NpyHeader::shape_text() const {
@@ -116,7 +114,7 @@ std::span<const std::byte> NpyFile::next(int64_t count) {
   file_.release(released_, at_);
   released_ = at_;
   const int64_t bytes = count * header_->row_bytes();
-  check(bytes <= file_.size() - at_, "{}: {} rows more than there are", name(), count);
+  check(bytes <= file_.size() - at_, "{}: {} rows beyond the last one are read", name(), count);
   at_ += bytes;
   return file_.bytes().subspan(static_cast<size_t>(released_), static_cast<size_t>(bytes));
 }

@@ -72,7 +72,7 @@ class NpzRows final : public NpyRows {
   }
 
   std::span<const std::byte> next(int64_t count) override {
-    check(count <= header().rows() - given_, "{}: {} rows more than there are", name(), count);
+    check(count <= header().rows() - given_, "{}: {} rows beyond the last one are read", name(), count);
     given_ += count;
     rows_.resize(static_cast<size_t>(count * header().row_bytes()));
     // First the bytes that were unpacked to find the header.

@@ -4,7 +4,7 @@ namespace trifold {
 
 Rect even_part(const Shape& global, int dim, int part, int parts) {
   check(0 <= dim && dim < global.rank(), "shape {} has no dim {} to cut", to_string(global), dim);
-  check(parts >= 1 && 0 <= part && part < parts, "part {} of {} does not exist", part, parts);
+  check(parts >= 1 && 0 <= part && part < parts, "there is no part {} of {}", part, parts);
   check(global[dim] % parts == 0, "dim {} of {} does not divide into {} equal parts", dim, to_string(global),
         parts);
   Rect rect = Rect::whole(global);

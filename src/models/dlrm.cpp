@@ -305,9 +305,9 @@ void add_block(Model& model, const DlrmShape& shape, const Mesh& mesh, uint64_t 
 
 Model make_dlrm(const DlrmShape& shape, const Mesh& mesh, uint64_t seed) {
   check(!shape.has_bottom() || (!shape.bottom.empty() && shape.bottom.back() == shape.width),
-        "the bottom MLP ends with {} numbers, the embedding vectors have {}",
+        "the last width of the bottom MLP is {}, but embedding vectors have {}",
         shape.bottom.empty() ? 0 : shape.bottom.back(), shape.width);
-  check(!shape.top.empty() && shape.top.back() == 1, "the top MLP must end with one number");
+  check(!shape.top.empty() && shape.top.back() == 1, "the last width of the top MLP must be 1");
   check(shape.labels.size() != 1, "a single label has no name");
   check(shape.labels.empty() || !shape.batch_norm, "batch normalisation is for models of one label");
   check(shape.interaction_width() > 0 && (shape.interaction != InteractionKind::Fm || shape.pairs() > 0),

@@ -20,7 +20,7 @@ Tensor of_samples(const Tensor& looked_up, int64_t samples) {
 
 DlrmVectors::DlrmVectors(BlockBuilder& builder, const DlrmShape& shape) : width_(shape.width) {
   if (shape.places.empty()) return;
-  check(std::ssize(shape.places) == shape.tables, "{} places of vectors for {} columns of ids",
+  check(std::ssize(shape.places) == shape.tables, "{} positions of vectors are given for {} columns of ids",
         shape.places.size(), shape.tables);
   add_pooled(shape);
   for (const AttendedBag& bag : shape.attended) add_bag(builder, shape, bag);

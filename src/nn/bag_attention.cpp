@@ -5,7 +5,7 @@ namespace trifold {
 namespace {
 
 std::vector<int64_t> attention_widths(int64_t width, std::span<const int64_t> rest) {
-  check(!rest.empty() && rest.back() == 1, "the MLP of attention must end with one number");
+  check(!rest.empty() && rest.back() == 1, "the last width of the attention MLP must be 1");
   std::vector<int64_t> all{4 * width};
   all.insert(all.end(), rest.begin(), rest.end());
   return all;

@@ -162,7 +162,8 @@ void Experts::count_preferred(Run& run, const Saved& saved) const {
 bool Experts::find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const {
   if (counts_last_batch()) {
     if (run.stream.mode() == Stream::Mode::Dry) return true;
-    check(run.host_values.rank() > 0, "{}: the run has no choices of the last global batch", name_);
+    check(run.host_values.rank() > 0, "{}: the run has no expert assignments of the last global batch",
+          name_);
     run.ops.copy(run.stream, saved[counts_].flat(), run.host_value(*last_choices_));
     return true;
   }

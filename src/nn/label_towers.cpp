@@ -52,7 +52,7 @@ void softmax(Run& run, const Tensor& p, const Tensor& z) {
 LabelTowers::LabelTowers(BlockBuilder& builder, const LabelTowersShape& shape)
     : shape_(shape), x_(builder.slot()), experts_(builder.slot()) {
   check(!shape.labels.empty() && !shape.tower.empty() && shape.tower.back() == 1,
-        "the tower of a label must end with one number");
+        "the last width of a label's tower must be 1");
   check(shape.experts == 0 || !shape.shared.empty(), "experts have no layer");
   const std::vector<int64_t> stack = chain(shape.in, shape.shared);
   if (shape.experts == 0 && !shape.shared.empty())

@@ -149,7 +149,8 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
   const int tp = mesh.size(Axis::Tp);
   check(heads % tp == 0, "{}: {} attention heads cannot be cut evenly over {} tensor-parallel ranks", name,
         heads, tp);
-  check(heads % kv_heads == 0, "{}: {} query heads cannot share {} key heads evenly", name, heads, kv_heads);
+  check(heads % kv_heads == 0, "{}: {} query heads are not a multiple of {} key heads", name, heads,
+        kv_heads);
   check(kv_heads % tp == 0 || tp % kv_heads == 0,
         "{}: {} key heads can neither be cut evenly over {} tensor-parallel ranks "
         "nor be held by as many ranks each",

@@ -21,7 +21,7 @@ std::array<Arena::Mark, 4> fill_of(const Run& run) {
 }  // namespace
 
 BlockGraphs::BlockGraphs(const ParamList& params, Stream& stream) : stream_(stream) {
-  check(stream.queue() != nullptr, "graphs are of a device's queue, and the host has none");
+  check(stream.queue() != nullptr, "graphs need a device's queue, and the host has none");
   for (int i = 0; i < params.size(); ++i) {
     const auto block = static_cast<size_t>(params[{i}].block);
     params_.resize(std::max(params_.size(), block + 1));
@@ -80,8 +80,7 @@ void BlockGraphs::run(const BlockWork& work, FunctionRef<void()> compute) {
     ++part.entries;
   } else if (note_.empty()) {
     note_ = fmt::format(
-        "{} of block {} meets more than {} sets of addresses: "
-        "the others are launched kernel by kernel",
+        "{} of block {} is called with more than {} sets of addresses: further ones are launched kernel by kernel",
         name_of(work.kind), work.block, kMostGraphs);
   }
 }

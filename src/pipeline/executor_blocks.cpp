@@ -98,7 +98,7 @@ void Executor::forward(const Action& action, const StepInputs& inputs, const Hal
 void Executor::forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
                              const StepInputs& inputs, const Half& half) {
   const StageBlock& block = state.stage.blocks.at(index);
-  check(slot.forwarded == static_cast<int>(index), "the blocks before it have not gone forward");
+  check(slot.forwarded == static_cast<int>(index), "the blocks before it have not run their forward");
   ++slot.forwarded;
   params_.enter(block.index, stream_);
   open_gradients(action.kind, state, index, inputs);
@@ -177,7 +177,7 @@ void Executor::find_kept_blocks(const RankPlan& row) {
 void Executor::move_activations(const Action& action) {
   Slot& slot = state_of(action).slots.of(action.micro);
   KeptBlock* kept_block = slot.kept_block(action.block);
-  check(kept_block != nullptr, "block {} has no memory for activations that leave", action.block);
+  check(kept_block != nullptr, "block {} has no memory for off-loaded activations", action.block);
   const Moved moved = action.kind == ActionKind::Offload ? offloading_.offload(*kept_block, stream_)
                                                          : offloading_.fetch(*kept_block);
   // Tensors in the kept block: its block's, and the input of the next block.

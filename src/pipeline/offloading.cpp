@@ -58,8 +58,8 @@ void Offloading::add(size_t bytes) {
   ++blocks_;
   peak_ = std::max(peak_, now_);
   most_blocks_ = std::max(most_blocks_, blocks_);
-  check(!moves() || now_ <= limit_,
-        "{} bytes of activations that may leave are in memory, and {} were planned", now_, limit_);
+  check(!moves() || now_ <= limit_, "{} bytes of off-loadable activations are in memory, but {} were planned",
+        now_, limit_);
 }
 
 void Offloading::remove(size_t bytes) {
@@ -71,7 +71,7 @@ void Offloading::remove(size_t bytes) {
 KeptBuffer& Offloading::take_buffer() {
   const auto free =
       std::find_if(buffers_.begin(), buffers_.end(), [](const auto& buffer) { return !buffer->taken; });
-  check(free != buffers_.end(), "more activations that may leave are in memory than the {} planned",
+  check(free != buffers_.end(), "more off-loadable activations are in memory than the {} planned",
         buffers_.size());
   std::rotate(free, free + 1, buffers_.end());
   KeptBuffer& buffer = *buffers_.back();
@@ -110,7 +110,8 @@ void Offloading::filled(KeptBlock& kept_block) {
 }
 
 Moved Offloading::offload(KeptBlock& kept_block, Stream& compute) {
-  check(kept_block.state == KeptBlock::State::InMemory, "what it off-loads is not in memory");
+  check(kept_block.state == KeptBlock::State::InMemory,
+        "the activations that it off-loads are not in memory");
   if (offloading_ != nullptr) compute.wait(offloading_->moved);
   settle();
   offloading_ = &kept_block;
@@ -136,7 +137,8 @@ Moved Offloading::offload(KeptBlock& kept_block, Stream& compute) {
 // Moves are in order, so a kept block that is being off-loaded has left memory before this move begins.
 Moved Offloading::fetch(KeptBlock& kept_block) {
   settle();
-  check(kept_block.state == KeptBlock::State::Offloaded, "what it fetches is not off-loaded");
+  check(kept_block.state == KeptBlock::State::Offloaded,
+        "the activations that it fetches are not off-loaded");
   kept_block.state = KeptBlock::State::Fetching;
   add(kept_block.bytes);
   if (!moves()) return {};

@@ -194,7 +194,8 @@ Cell ArrowColumn::value(int64_t i) const {
   if (type_->dictionary != nullptr) {
     const int64_t entry = whole(place);
     const ArrowColumn entries(*type_->dictionary, *values_->dictionary);
-    check(entry >= 0 && entry < entries.size(), "entry {} of a dictionary of {}", entry, entries.size());
+    check(entry >= 0 && entry < entries.size(), "entry {} of a dictionary with {} entries does not exist",
+          entry, entries.size());
     return entries.value(entry);
   }
   switch (letter_) {

@@ -80,7 +80,7 @@ class NormFile {
       const std::optional<int32_t> keys = place + 4 <= stop ? number<int32_t>(place) : std::nullopt;
       if (!keys) return failed(fmt::format("it ends before slot {}", slot));
       if (*keys < 0 || *keys > ClickFolder::kMostBagIds || place + 4 + int64_t{*keys} * key_bytes_ > stop)
-        return failed(fmt::format("slot {} has {} keys, for which there is no room", slot, *keys));
+        return failed(fmt::format("slot {} has {} keys, which exceed the record", slot, *keys));
       record.one_each = record.one_each && *keys == 1;
       place += 4 + int64_t{*keys} * key_bytes_;
     }
@@ -157,8 +157,7 @@ class NormFile {
     if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
         header_[3] > kMostDense || header_[4] < 1 || header_[4] > kMostSlots)
       bad_input(
-          "{} is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, "
-          "{} dense numbers and {} slots",
+          "{} is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense features and {} slots",
           path, header_[0], header_[1], header_[2], header_[3], header_[4]);
     if (header_[2] != 1)
       bad_input("{} has {} labels per sample; only files with one are supported", path, header_[2]);

@@ -45,7 +45,7 @@ std::vector<ClickTable> tables_of(const ClickDataConfig& config) {
   std::vector<int64_t> most = config.table_max_ids.value_or(NumberList{1}).numbers();
   if (most.size() == 1) most.resize(rows.size(), most[0]);
   if (most.size() != rows.size())
-    bad_input("--table-max-ids has {} numbers, --table-rows {}", most.size(), rows.size());
+    bad_input("--table-max-ids has {} values, but --table-rows has {}", most.size(), rows.size());
   std::vector<ClickTable> tables;
   for (size_t t = 0; t < rows.size(); ++t)
     tables.push_back({fmt::format("C{}", t + 1), rows[t], static_cast<int>(most[t])});
@@ -95,8 +95,9 @@ namespace {
 std::unique_ptr<ClickSource> make_synthetic(const ClickDataConfig& config, uint64_t seed, ClickData& data) {
   if (const DenseTransform transform = config.dense_transform.value_or(DenseTransform::Log1p);
       transform != DenseTransform::Log1p && transform != DenseTransform::None)
-    bad_input("--dense-transform {} has no effect on synthetic clicks, whose numbers are logarithms already",
-              name_of(transform));
+    bad_input(
+        "--dense-transform {} has no effect on synthetic clicks, whose dense features are logarithms already",
+        name_of(transform));
   if (config.id_policy.value_or(IdPolicy::Error) != IdPolicy::Error)
     bad_input("--id-policy {} has no effect on synthetic clicks, whose ids are always within their tables",
               name_of(*config.id_policy));

@@ -295,7 +295,7 @@ std::vector<NamedTensor> Recommender::key_tensors(bool to_load) {
 
 void Recommender::check_keys(std::span<const uint32_t> key_batches, int64_t updates) {
   if (!key_batches.empty() && std::ssize(key_batches) != keys_.tables())
-    bad_input("state.key_batches has {} numbers for {} tables", key_batches.size(), keys_.tables());
+    bad_input("state.key_batches has {} entries for {} tables", key_batches.size(), keys_.tables());
   for (int t = 0; t < keys_.tables(); ++t) {
     const KeyTable* const table = keys_.table(t);
     if (table == nullptr) continue;
@@ -303,7 +303,8 @@ void Recommender::check_keys(std::span<const uint32_t> key_batches, int64_t upda
     const uint64_t batches = key_batches.empty() ? static_cast<uint64_t>(updates) : key_batches[i];
     const std::string name = weight_name(placement_.tables()[i]);
     if (batches > static_cast<uint64_t>(updates))
-      bad_input("state.key_batches says {} batches of {} after {} steps", batches, name, updates);
+      bad_input("state.key_batches has {} batches of table {}, but the run has done {} steps", batches, name,
+                updates);
     table->check_entries(fmt::format("{}/{}", kKeysKind, name), fmt::format("{}/{}", kWaitingKeysKind, name),
                          batches);
   }

@@ -125,7 +125,7 @@ void Recommender::execute(const Action& action, StepState& state) {
       if (setup_.model.batch_norm) update_statistics(state.real);
       break;
     default:
-      fail("a recommender has no way to do {}", to_string(action));
+      fail("a recommender cannot run the action {}", to_string(action));
   }
 }
 

@@ -52,7 +52,8 @@ class Greedy {
     }
     GreedyPlan result;
     for (Rank& rank : ranks_) {
-      check(rank.row.size() == 3 * micros_ * rank.chunks.size(), "a greedy schedule is stuck");
+      check(rank.row.size() == 3 * micros_ * rank.chunks.size(),
+            "no action of the greedy schedule can run next");
       result.seconds = std::max(result.seconds, rank.now);
       result.plan.push_back(std::move(rank.row));
     }

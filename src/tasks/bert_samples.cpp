@@ -204,7 +204,7 @@ void BertSamples::read_one(const Batch& batch, int64_t b, int64_t index) const {
 void BertSamples::read(Batch& batch, int64_t first_sample) const {
   const int64_t count = batch.samples();
   check(batch.seq_length() == rules_.seq_length && batch.token_types.data != nullptr,
-        "the batch is {}, the pairs have {} tokens", to_string(batch.tokens.shape), rules_.seq_length);
+        "the batch is {}, but pairs have {} tokens", to_string(batch.tokens.shape), rules_.seq_length);
   check(0 <= first_sample && first_sample + count <= samples(),
         "samples [{}, {}) were asked for, the data source has {}", first_sample, first_sample + count,
         samples());

@@ -118,7 +118,7 @@ const TaskSample& TaskSamples::sample(int64_t index) const {
 
 void TaskSamples::read(Batch& batch, int64_t first_sample) const {
   check(batch.seq_length() == seq_length_ && batch.token_types.data != nullptr,
-        "the batch is {}, the samples have {} places", to_string(batch.tokens.shape), seq_length_);
+        "the batch is {}, but samples have {} positions", to_string(batch.tokens.shape), seq_length_);
   check(0 <= first_sample && first_sample + batch.samples() <= samples(),
         "samples [{}, {}) were asked for, the data source has {}", first_sample,
         first_sample + batch.samples(), samples());

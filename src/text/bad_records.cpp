@@ -19,7 +19,7 @@ void BadRecords::add(const std::string& file, int64_t offset, const std::string&
   const std::lock_guard lock(mutex_);
   if (!places_.emplace(file, offset).second) return;
   if (std::ssize(places_) > most_)
-    bad_input("{}; {} record{} of the data could not be read, and --max-bad-records allows {}", why,
+    bad_input("{}; {} record{} of the data could not be read, but --max-bad-records allows {}", why,
               places_.size(), places_.size() == 1 ? "" : "s", most_);
   if (places_.size() <= kMostReported)
     news_.push_back("skipped a record of the data: " + why);

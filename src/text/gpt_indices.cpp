@@ -66,8 +66,8 @@ GptIndices build_gpt_indices(std::span<const int32_t> sequences, FunctionRef<int
   if (indices.epochs > 1) {
     const int64_t from_final = *num_samples - before_final;
     const int64_t per_epoch = (tokens - kExtraToken) / seq_length;
-    check(0 <= from_final && from_final <= per_epoch + 1, "the last of {} epochs gives {} samples, not {}",
-          indices.epochs, per_epoch, from_final);
+    check(0 <= from_final && from_final <= per_epoch + 1,
+          "the last of {} epochs has {} samples instead of {}", indices.epochs, per_epoch, from_final);
     indices.separate_final_epoch = from_final < static_cast<int64_t>(0.80 * static_cast<double>(per_epoch));
   }
 

@@ -74,7 +74,7 @@ SampleSource::SampleSource(std::unique_ptr<Samples> samples, int64_t seq_length,
                            const DocumentRules& documents)
     : samples_(std::move(samples)), seq_length_(seq_length), documents_(documents) {
   const bool any = documents.mask_loss || documents.restart_positions || documents.separate_attention;
-  check(!any || documents.end, "documents have rules, but no token ends one");
+  check(!any || documents.end, "options of documents are set, but no token ends a document");
 }
 
 // Applies the document rules to sample `sample` of the batch, whose tokens are already read.

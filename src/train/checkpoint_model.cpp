@@ -141,7 +141,7 @@ void erase(const std::vector<const char*>& fields, nlohmann::json& model) {
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part) {
   if (part == LoadPart::Dense && stored.is_object() &&
       !stored.value("num_experts", nlohmann::json()).is_null())
-    bad_input("--moe-use-upcycling: the checkpoint is of a model that has experts already: leave it out");
+    bad_input("--moe-use-upcycling: the checkpoint's model has experts already: leave the option out");
   const bool rope = wanted.is_object() && wanted.value("position_embedding_type", "") == "rope";
   // A field newer than the checkpoint: its default is the earlier behaviour.
   const nlohmann::json defaults = to_json(ModelConfig());

@@ -41,7 +41,7 @@ Sampler::Sampler(Replica& replica, const ModelConfig& model, int64_t vocab)
       keep_(0),
       scratch_(0),
       tokens_(Buffer::shared(static_cast<size_t>(window_) * 16, replica.ops().device)) {
-  check(replica.world().size() == 1, "sampling runs on one rank, not {}", replica.world().size());
+  check(replica.world().size() == 1, "sampling runs on one rank, but there are {}", replica.world().size());
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   Arena keep = Arena::measuring();

@@ -46,7 +46,8 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
       comm_stream_(comm_stream),
       arrived_(layout.units().size()) {
   check(options.versions >= 1 && (options.versions == 1 || !options.sharded),
-        "a store of {} versions of {} weights", options.versions, options.sharded ? "sharded" : "whole");
+        "a store of {} versions of {} weights: sharded weights have one version, others at least one",
+        options.versions, options.sharded ? "sharded" : "whole");
   if (accumulate_type(dtype) != dtype) make_exact();
   if (options.sharded) {
     const size_t bytes = static_cast<size_t>(layout.shard_elements()) * size_of(dtype);

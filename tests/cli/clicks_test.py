@@ -110,7 +110,7 @@ class Clicks(ProgramTest):
         self.clicks("a.csv", range(10, 20))
         self.preprocess("a.csv", "c", "--dense-transform", "log3")  # 10 ids, and 4 that are not 0, and 2 more rows each
         for option, value, word in (("--table-rows", 7, "table C1 has 12 rows, but --table-rows is 7"),
-                                    ("--table-rows", "12-6-6", "has 2 tables, --table-rows has 3 numbers"),
+                                    ("--table-rows", "12-6-6", "has 2 tables, but --table-rows has 3 values"),
                                     ("--dense-transform", "log1p", "its dense transform is log3"),
                                     ("--id-policy", "modulo", "--id-policy modulo has no effect"),
                                     ("--dense-features", 13, "it has 1 dense feature, but --dense-features is 13"),

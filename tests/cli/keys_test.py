@@ -333,7 +333,7 @@ class Keys(ProgramTest):
         self.write("seeded", self.days[0], (*COLUMNS, "--hash-seed", 3))
         for data, options, words in (
                 ("one", ("--table-rows", "data"), "give the rows of each table as --table-rows"),
-                ("one", ("--table-rows", "30-40"), "has 3 tables, --table-rows has 2 numbers"),
+                ("one", ("--table-rows", "30-40"), "has 3 tables, but --table-rows has 2 values"),
                 ("one", ("--table-rows", "30-2-40"), "gives table item 2 rows; it needs 3 or more"),
                 ("one", ("--key-admission", 0), "--key-admission"),
                 ("one", ("--key-eviction", "newest"), "--key-eviction"),

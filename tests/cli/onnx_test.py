@@ -358,7 +358,7 @@ class Onnx(ProgramTest):
             text = json.dumps(stored)[:-1] + ',\n"crc32": "'
             manifest.write_text(text + f'{zlib.crc32(text.encode()):08x}"\n}}\n')
         _, err = self.trifold("convert", "--load", "clicks.csv-run", "--save", "m.onnx", status=2)
-        self.assertIn("the checkpoint does not say how its 2 dense numbers were transformed", err)
+        self.assertIn("the checkpoint does not say how its 2 dense features were transformed", err)
         self.assertNotIn("m.onnx", self.files())
         self.trifold("convert", "--load", "ids.csv-run", "--save", "m.onnx")
 

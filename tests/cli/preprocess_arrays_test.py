@@ -57,8 +57,8 @@ class Arrays(PreprocessTest):
                 (("x_labels.npy", "<i4", (2,), [1, 2]), "x_labels.npy:1: x_labels.npy: the label is 2, not 0 or 1"),
                 (("x_sparse.npy", "<f8", (2, 1), [1, 1.5]), "x_labels.npy:1: x_sparse.npy: table 0 is 1.5, not an id, a whole number"),
                 (("x_sparse.npy", "<i4", (3, 1), [1, 2, 3]), "x_sparse.npy: its shape is 3 x 1, that of x_labels.npy is 2: a row for each sample"),
-                (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy has room for 1 numbers, its shape is 2 x 1: it is damaged"),
-                (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its numbers are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
+                (("x_sparse.npy", "<i4", (2, 1), [1]), "x_sparse.npy has room for 1 elements, but its shape is 2 x 1: it is damaged"),
+                (("x_sparse.npy", ">i4", (2, 1), [1, 2]), "x_sparse.npy: its elements are '>i4', not little-endian integers, booleans or floats of 2, 4 or 8 bytes"),
                 (("x_sparse.npy", "<i4", (2, 1), [1, 2], "True"), "x_sparse.npy: its order is Fortran's"),
                 (("x_dense.npy", "<f4", (2, 1), [1, float("inf")]), "x_labels.npy:1: x_dense.npy: dense feature 0 is inf, not a number")):
             self.npy("x_sparse.npy", "<i4", (2, 1), [1, 2])
@@ -203,8 +203,8 @@ class HugeCtrNorm(PreprocessTest):
                 (plain[:40], "x.data has 40 bytes, the header of a HugeCTR file has 64"),
                 (b"label,I1,C1\n\0" * 20, "x.data is not a Norm file of HugeCTR: its header says check"),
                 (struct.pack("<8q", 0, 50, 1, 1 << 33, 3, 0, 0, 0) + plain[64:], f"x.data is not a Norm file of HugeCTR: its header says check 0, 50 records, 1 labels, {1 << 33} dense"),
-                (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, for which there is no room"),
-                (norm_of(rows, False, "q")[:-3], f"x.data: sample 49, at byte {64 + 49 * (size + 12)}: slot 2 has 1 keys, for which there is no room"),
+                (plain[:-3], f"x.data: sample 49, at byte {64 + 49 * size}: slot 2 has 1 keys, which exceed the record"),
+                (norm_of(rows, False, "q")[:-3], f"x.data: sample 49, at byte {64 + 49 * (size + 12)}: slot 2 has 1 keys, which exceed the record"),
                 (plain + b"12345678", "x.data has 8 bytes after its 50 records"),
                 (norm_of(rows, False, "I", records=51), f"x.data: sample 50, at byte {len(plain)}: it ends before slot 0"),
                 (norm_of(rows, False, "I", labels=2), "x.data has 2 labels per sample; only files with one are supported"),

@@ -217,7 +217,7 @@ class BadRecords(Resume):
             self.assertEqual(message.count(f"data.jsonl:{line}: "), 1, message)
         self.run_on(*skip, "--max-bad-records", 3)
         _, message = self.run_on(*skip, "--max-bad-records", 2, status=2)
-        self.assertIn("3 records of the data could not be read, and --max-bad-records allows 2", message)
+        self.assertIn("3 records of the data could not be read, but --max-bad-records allows 2", message)
         # The order is that of the same text without them, also in a resumed run.
         self.run_on(*skip, "--exit-interval", 25, "--save", "d", "--log-json", "parts.jsonl")
         self.run_on(*skip, "--load", "d", "--log-json", "parts.jsonl")

@@ -116,7 +116,7 @@ class SaveFolder(KillTest):
                 (self.folder / command).rename(self.folder / f"moved_{command}")
                 _, text = job.communicate(timeout=100)
                 self.assertEqual(job.returncode, 1, text)
-                self.assertRegex(text, f"{command} is no longer there|No such file or directory")
+                self.assertRegex(text, f"{command} was moved or removed while this run saved into it|No such file or directory")
                 self.assertFalse((self.folder / command).exists())
                 self.trifold("inspect", f"moved_{command}", "--verify")
 

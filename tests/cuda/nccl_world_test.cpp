@@ -243,7 +243,7 @@ TEST_F(NcclWorldTest, DeadlineOfAFirstCallAbortsTheWorld) {
     ncclComm* const comm = rank.first->nccl;
     CUstream_st stream;
     const std::string trouble = message_of([&] { rank.sum(rank.first, stream); });
-    EXPECT_NE(trouble.find("with a sum in the group of world ranks 2 and 3: another rank is missing"),
+    EXPECT_NE(trouble.find("a sum in the group of world ranks 2 and 3: another rank has not joined it"),
               std::string::npos)
         << trouble;
     EXPECT_TRUE(comm->freed);  // the job in the background has ended

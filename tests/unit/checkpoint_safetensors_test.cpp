@@ -53,7 +53,7 @@ TEST(Safetensors, RejectsInvalidFilesWithTheReason) {
            {R"({"a": )" + entry("F32", "[6.0]", "[0, 24]") + "}", "a.shape[0] is 6.0; a whole number"},
            {R"({"a": )" + entry("F32", "[4294967296, 4294967296, 16]", "[0, 24]") + "}", "too many elements"},
            {R"({"a": )" + entry("F32", "[6]", "[24, 0]") + "}", "are outside"},
-           {R"({"a": )" + entry("F32", "[6]", "[0]") + "}", "1 numbers instead of 2"}}) {
+           {R"({"a": )" + entry("F32", "[6]", "[0]") + "}", "1 entries instead of 2"}}) {
     const std::string text = header_problem(json);
     EXPECT_TRUE(has(text, what)) << json;
     EXPECT_TRUE(text.starts_with("m.safetensors")) << text;

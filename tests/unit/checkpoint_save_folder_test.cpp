@@ -135,10 +135,10 @@ TEST(SaveFolder, IsNotMadeAnewWhenItIsGone) {
   options.folder = &held;
   for (const std::string& error : save(root, 1, options)) EXPECT_EQ(error, "");
   fs::rename(root, folder.path() / "moved");
-  EXPECT_TRUE(has(save(root, 2, options)[1], "is no longer there"));
+  EXPECT_TRUE(has(save(root, 2, options)[1], "was moved or removed while this run saved into it"));
   EXPECT_FALSE(fs::exists(root));
   fs::create_directory(root);
-  EXPECT_TRUE(has(save(root, 2, options)[1], "is not the folder that this run has locked"));
+  EXPECT_TRUE(has(save(root, 2, options)[1], "was replaced by another folder while this run saved into it"));
   EXPECT_TRUE(fs::is_empty(root));
   fs::remove(root);
   fs::rename(folder.path() / "moved", root);

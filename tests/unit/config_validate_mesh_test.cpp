@@ -269,9 +269,10 @@ TEST(ConfigValidateMesh, ReductionInBf16NeedsSomebodyToSendTo) {
                   "--grad-reduce-in-bf16 is not possible with --f64, "
                   "because f64 is for numerical checks, which rounding");
   const Words many = bf16 + Words{"--ranks", "1028", "--zero-group-size"};
-  expect_contains(refusal_of(many + Words{"2"}),
-                  "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2 is not possible, because "
-                  "gradients travel in bf16 between at most 256 groups: give at least --zero-group-size 5");
+  expect_contains(
+      refusal_of(many + Words{"2"}),
+      "--grad-reduce-in-bf16 with 514 groups of --zero-group-size 2 is not possible, because "
+      "gradients are reduced in bf16 between at most 256 groups: give at least --zero-group-size 5");
   EXPECT_TRUE(std::get<PretrainConfig>(read(many + Words{"257"})).precision.grad_reduce_in_bf16);
 }
 

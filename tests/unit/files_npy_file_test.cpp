@@ -98,7 +98,7 @@ TEST_F(Npy, ArraysWithoutNumbersAreWhole) {
     EXPECT_EQ(file.header().row_bytes() * file.header().rows(), 0) << shape;
   }
   EXPECT_NE(
-      refusal(npy(1, "<i4", "(3, 0)", kNumbers)).find("has 8 bytes of numbers, its shape 3 x 0 needs 0"),
+      refusal(npy(1, "<i4", "(3, 0)", kNumbers)).find("has 8 bytes of elements, but its shape 3 x 0 needs 0"),
       std::string::npos);
   EXPECT_EQ(NpyFile(write(npy(1, "<i8", "()", kNumbers))).shape_text(), "() (one number)");
 }
@@ -118,15 +118,15 @@ TEST_F(Npy, ReportsProblems) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
   expect(npy(4, "<i4", "(2,)", kNumbers), "has version 4 of the format .npy; versions 1 to 3 are read");
-  expect(npy(1, ">i4", "(2,)", kNumbers), "its numbers are '>i4', not little-endian integers");
-  expect(npy(1, "<c8", "(1,)", kNumbers), "its numbers are '<c8'");
-  expect(npy(1, "<i4", "(3,)", kNumbers), "has room for 2 numbers, its shape is 3: it is damaged");
-  expect(npy(1, "<i4", "(1,)", kNumbers), "has 8 bytes of numbers, its shape 1 needs 4");
+  expect(npy(1, ">i4", "(2,)", kNumbers), "its elements are '>i4', not little-endian integers");
+  expect(npy(1, "<c8", "(1,)", kNumbers), "its elements are '<c8'");
+  expect(npy(1, "<i4", "(3,)", kNumbers), "has room for 2 elements, but its shape is 3: it is damaged");
+  expect(npy(1, "<i4", "(1,)", kNumbers), "has 8 bytes of elements, but its shape 1 needs 4");
   expect(npy(1, "<i4", "(4611686018427387904, 4611686018427387904)", kNumbers), "it is damaged");
   expect(npy(1, "<i4", "(2; 1)", kNumbers), "its header has no shape");
   std::string nameless = npy(1, "<i4", "(2,)", kNumbers);
   nameless[nameless.find("descr")] = 'D';
-  expect(nameless, "its header does not say what its numbers are");
+  expect(nameless, "is damaged: its header has no type of elements (descr)");
   expect("day,label\n", "is not an array of NumPy's format .npy");
 }
 

@@ -196,7 +196,7 @@ TEST(OpenClicks, GivenOptionsMustAgreeWithTheFolder) {
   same.table_ids = {1};
   EXPECT_EQ(open_clicks(dir.file("out"), same).source->samples(), 2);
   expect_has(with([](auto& o) { o.table_rows = {4, 5}; }), "table C2 has 3 rows, but --table-rows is 5");
-  expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, --table-rows has 3 numbers");
+  expect_has(with([](auto& o) { o.table_rows = {4, 5, 6}; }), "has 2 tables, but --table-rows has 3 values");
   expect_has(with([](auto& o) { o.dense = 2; }), "it has 1 dense feature, but --dense-features is 2");
   expect_has(with([](auto& o) { o.dense_transform = DenseTransform::Log3; }), "its dense transform is log1p");
   expect_has(with([](auto& o) { o.id_policy = IdPolicy::Modulo; }), "--id-policy modulo has no effect");

@@ -56,7 +56,8 @@ void ScoreDistribution::convolve(const ScoreDistribution& other) {
 double ScoreDistribution::mass() const { return std::accumulate(masses_.begin(), masses_.end(), 0.0); }
 
 ClickOptimum ScoreDistribution::optimum(double positive_rate) const {
-  check(std::abs(mass() - 1) < 1e-6, "a distribution of scores has a mass of {}", mass());
+  check(std::abs(mass() - 1) < 1e-6, "a distribution of scores has a total probability of {} instead of 1",
+        mass());
   const auto positives = [&](double bias) {
     double sum = 0;
     for (size_t i = 0; i < masses_.size(); ++i) sum += masses_[i] * logistic(bias + value(i));

@@ -132,7 +132,7 @@ void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::
     const ncclResult_t asked = nccl_.async_error(communicator, &result);
     if (asked != ncclSuccess) result = asked;
     if (result != ncclInProgress) break;
-    check(!clock.expired(), "NCCL was not done after {} with {} in {}: another rank is missing",
+    check(!clock.expired(), "after {}, NCCL has not completed {} in {}: another rank has not joined it",
           to_string(timeout), what, group);
     if (Clock::now() - begun < kSpin)
       std::this_thread::yield();

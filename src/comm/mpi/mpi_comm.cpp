@@ -245,7 +245,7 @@ void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<co
   if (first.sender == size()) return;
   check(
       is_rank(first.sender) && is_rank(first.receiver),
-      "all_to_all in {}: a message about its row counts names ranks {} and {} of {}: it was damaged on its way",
+      "all_to_all in {}: a message about its row counts names ranks {} and {} of {}: it was damaged in transit",
       name_, first.sender, first.receiver, size());
   throw Error(row_disagreement(name_, world_rank(first.sender), first.sent, world_rank(first.receiver),
                                first.expected));

@@ -152,10 +152,10 @@ void check_length(const MPI_Status& status, int error, const MpiRequests::Expect
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   const bool is_longer = kind == MPI_ERR_TRUNCATE;
   if (!is_longer) check_mpi(error, "MPI_Irecv");
-  check(!is_longer && bytes == expected.bytes,
-        "a message from rank {} has {} bytes instead of {}: it was damaged on its way, "
-        "or that rank runs another program",
-        expected.from, is_longer ? "more" : std::to_string(bytes), expected.bytes);
+  check(
+      !is_longer && bytes == expected.bytes,
+      "a message from rank {} has {} bytes instead of {}: it was damaged in transit, or that rank runs another program",
+      expected.from, is_longer ? "more" : std::to_string(bytes), expected.bytes);
 }
 
 }  // namespace
@@ -207,7 +207,7 @@ MpiWorld::~MpiWorld() {
 int MpiWorld::tag_of(int context, MpiTag tag) const { return context * kTags + static_cast<int>(tag); }
 
 void MpiWorld::use_context(int context) {
-  check(context >= 0, "the number of a communicator is {}: a message was damaged on its way", context);
+  check(context >= 0, "the number of a communicator is {}: a message was damaged in transit", context);
   check(context <= (highest_tag_ - static_cast<int>(MpiTag::News)) / kTags,
         "too many communicators: this MPI library has tags up to {}, enough for {} splits", highest_tag_,
         highest_tag_ / kTags);

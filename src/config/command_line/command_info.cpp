@@ -45,7 +45,7 @@ Request read_completion(const CommandInfo& info, Words arguments, const Environm
   if (asks_for_help(arguments)) return short_help(info);
   if (arguments.size() == 1 && arguments[0] == "bash") return TextRequest{bash_completion()};
   if (arguments.empty()) bad_input("completion needs the name of a shell: trifold completion bash");
-  bad_input("completion is there for bash only, not for '{}': trifold completion bash",
+  bad_input("completion is for bash only, not for '{}': trifold completion bash",
             fmt::join(arguments.begin(), arguments.end(), " "));
 }
 

@@ -383,7 +383,7 @@ void check_click_data(const ClickDataConfig& data, Problems& problems) {
   const size_t rows = data.table_rows->list->numbers().size();
   if (most != 1 && rows != 1 && most != rows)
     problems.about("table-max-ids", "table-rows")
-        .wrong("--table-max-ids has {} numbers, --table-rows {}", most, rows)
+        .wrong("--table-max-ids has {} values, but --table-rows has {}", most, rows)
         .right("give one for all, or one for each");
 }
 

@@ -42,7 +42,7 @@ Tensor RowTransfer::list(int index, int64_t count) const {
 }
 
 void RowTransfer::check_count(std::span<const RowMove> moves) const {
-  check(std::ssize(moves) <= batch_rows_, "{} moves of rows where {} are possible", moves.size(),
+  check(std::ssize(moves) <= batch_rows_, "{} row transfers, but there is room for {}", moves.size(),
         batch_rows_);
 }
 

@@ -39,7 +39,7 @@ RowPositions positions_of(const SequenceRows& rows) {
 
 PlainAttention plain(const char* op, const Attention& attention) {
   check(attention.head_dim <= kPlainAttentionWidth,
-        "{}: heads of {} numbers are not computed on CUDA: at most {} are", op, attention.head_dim,
+        "{}: heads have {} elements, but CUDA supports at most {}", op, attention.head_dim,
         kPlainAttentionWidth);
   const SequenceRows all(attention.seq);
   return {attention.batch,

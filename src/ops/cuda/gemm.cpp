@@ -19,7 +19,7 @@ Product product_of(Tensor c, Tensor a, bool transpose_a, Tensor b, bool transpos
   const int64_t m = c.row_count();
   const int64_t n = c.last_dim();
   const int64_t k = transpose_a ? a.row_count() : a.last_dim();
-  check(k > 0, "gemm: a product over no elements");
+  check(k > 0, "gemm: the inner extent is 0");
   return {.factors = a.dtype,
           .result = c.dtype,
           .m = n,

@@ -179,10 +179,11 @@ void ClickMetrics::add_all(const T* logits, const Tensor& labels, const Tensor& 
 
 void ClickMetrics::add(const Tensor& logits, const Tensor& labels, const Tensor& weights,
                        int64_t first_sample, const Tensor& sample_weights) {
-  check(logits.elements() == labels.elements() && weights.elements() == labels.elements() &&
-            (!weighted_ || sample_weights.elements() == labels.elements()),
-        "{} predictions, {} labels, {} weights and {} weights of samples do not belong together",
-        logits.elements(), labels.elements(), weights.elements(), sample_weights.elements());
+  check(
+      logits.elements() == labels.elements() && weights.elements() == labels.elements() &&
+          (!weighted_ || sample_weights.elements() == labels.elements()),
+      "there are {} predictions, {} labels, {} label weights and {} sample weights: their counts do not match",
+      logits.elements(), labels.elements(), weights.elements(), sample_weights.elements());
   dispatch_wide_float(logits.dtype, [&]<class T>(T) {
     add_all(static_cast<const T*>(logits.data), labels, weights, first_sample,
             weighted_ ? sample_weights.as<float>() : nullptr);
@@ -210,8 +211,8 @@ std::vector<uint64_t> ClickMetrics::weighed_scores(Communicator& ranks, Stream& 
 }
 
 ClickScores ClickMetrics::finish(Communicator& ranks, Stream& stream) {
-  check(scores_.size() <= std::numeric_limits<uint32_t>::max() / 2, "{} samples are too many for one rank",
-        scores_.size());
+  check(scores_.size() <= std::numeric_limits<uint32_t>::max() / 2,
+        "{} samples on one rank are more than 2^31 - 1", scores_.size());
   std::vector<int64_t> sums{std::ssize(scores_), clicks_, right_};
   constexpr size_t kCounts = 3;
   std::vector<ExactSum*> exact{&loss_, &predicted_};

@@ -167,8 +167,8 @@ void GroupMetrics::add(const Tensor& logits, const Tensor& labels, const Tensor&
                        std::span<const uint64_t> groups) {
   const int64_t count = labels.elements();
   check(logits.elements() == count && weights.elements() == count && std::ssize(groups) == count,
-        "{} predictions, {} labels, {} weights and {} groups do not belong together", logits.elements(),
-        count, weights.elements(), groups.size());
+        "there are {} predictions, {} labels, {} weights and {} groups: their counts do not match",
+        logits.elements(), count, weights.elements(), groups.size());
   const auto* label = labels.as<float>();
   const auto* weight = weights.as<float>();
   dispatch_wide_float(logits.dtype, [&]<class T>(T) {

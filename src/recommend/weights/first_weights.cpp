@@ -85,7 +85,7 @@ void FirstWeights::load(const std::vector<NamedTensor>& boxes) const {
     const auto found = std::find_if(found_.begin(), found_.end(), [&](const Found& one) {
       return box.spec.name == fmt::format("{}/{}", one.weight.kind, one.weight.weight);
     });
-    check(found != found_.end(), "{} has no place in the file of weights", box.spec.name);
+    check(found != found_.end(), "the file of weights has no tensor for {}", box.spec.name);
     load(box, *found);
   }
 }
@@ -120,9 +120,9 @@ void FirstWeights::load(const NamedTensor& box, const Found& found) const {
       for (int64_t c = 0; c < width; ++c) to[c] = static_cast<T>(ours[static_cast<size_t>(first + c)]);
       const auto bad = first_not_finite(to, box.data.dtype, width);
       if (bad)
-        bad_input("{}: {} is {} in row {}, column {}, as {}: no weight can be", file_.path().string(),
-                  found.weight.weight, bad->what, local.offset[0] + (matrix ? r : 0), first + bad->index,
-                  name_of(box.data.dtype));
+        bad_input("{}: {} has the value {} in row {}, column {}, as {}: a weight must be a finite number",
+                  file_.path().string(), found.weight.weight, bad->what, local.offset[0] + (matrix ? r : 0),
+                  first + bad->index, name_of(box.data.dtype));
     });
     const int64_t copied = r % at_a_time + 1;
     if (box.stored != nullptr && (copied == at_a_time || r + 1 == rows))
