@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds Trifold and runs the tests that this machine can run. Lists what was skipped, and why.
 #
-#   tests/run.sh           the release build and its tests, but for the long ones and those of the CUDA code
+#   tests/run.sh           the release build and its tests, but for those of the CUDA code and the labels long and thorough
 #   tests/run.sh --quick   the release build and its tests of the labels unit and parity: for a quick look while working
 #   tests/run.sh --all     what continuous integration runs: the above, layout, shell scripts, unit tests with
 #                          AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer, clang-tidy
@@ -277,7 +277,12 @@ if [[ $mode == long ]]; then
 else
   if [[ $mode == all ]]; then start_aside "${aside_parts[@]}"; fi
   skip "tests of the label long" "they take longer, and include all cases where other tests run a selection; tests/run.sh --long runs them"
-  part "Tests of all labels but long" release_tests -LE '^long$'
+  if [[ $mode == all ]]; then
+    part "Tests of all labels but long" release_tests -LE '^long$'
+  else
+    skip "tests of the label thorough" "they kill, starve and damage runs again and again; tests/run.sh --all runs them"
+    part "Tests of all labels but long and thorough" release_tests -LE '^(long|thorough)$'
+  fi
 fi
 if [[ $mode == user ]]; then
   skip "sanitizers, clang-tidy, layout, shell scripts" "they are for those who change the code; tests/run.sh --all runs them"

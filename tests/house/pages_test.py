@@ -170,6 +170,11 @@ class Pages(unittest.TestCase):
         pages = {str(page.relative_to(door.parent)) for folder in ("docs", "docs/recipes") for page in (ROOT / folder).glob("*.md")}
         self.assertEqual(pages - {door.name} - linked, set())
 
+    def test_pages_are_short(self):
+        sizes = {str(page.relative_to(ROOT)): page.stat().st_size for page in PAGES}
+        del sizes["docs/options.md"]  # a generated page
+        self.assertEqual({page: size for page, size in sizes.items() if size > 30 * 1024}, {})
+
     def test_the_readme_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), 60)
 
