@@ -81,8 +81,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     for (const LabelScores& label : evaluation.labels) {
       const ClickScores& scores = label.scores;
       std::string best;
-      if (best_auc_ && scores.auc && *best_auc_ > 0.5)
-        best = fmt::format(" ({:.1f} % of the best excess)", 100 * (*scores.auc - 0.5) / (*best_auc_ - 0.5));
+      if (best_auc_ && scores.auc) best = fmt::format(" (best possible {:.4f})", *best_auc_);
       line("step {:>6}/{}  {}AUC {}{}  {}  ({} samples in {:.1f} s)", evaluation.step, last_step(),
            label_text(label), score_text(scores.auc), best, scores_text(scores), scores.samples,
            evaluation.seconds);

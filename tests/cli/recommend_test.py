@@ -196,7 +196,7 @@ class Recommend(ProgramTest):
 
     def test_evaluation_is_reported_in_full(self):
         _, message = self.recommend("--eval-interval", 10, "--log-json", "log.jsonl")
-        self.assertRegex(message, r"step +20/20  AUC 0\.\d{4} \(\d+\.\d % of the best excess\)  log loss")
+        self.assertRegex(message, r"step +20/20  AUC 0\.\d{4} \(best possible 0\.\d{4}\)  log loss")
         lines = [line for line in self.log() if "valid_auc" in line]
         self.assertEqual([line["step"] for line in lines], [10, 20])
         self.assertEqual(lines[0]["valid_samples"], 1000)
