@@ -93,17 +93,24 @@ int run(const ConvertConfig& config) {
     return kDone;
   }
   const DataConfig& data = done.data;
+  const bool bytes = data.tokenizer_type == TokenizerType::Byte;
+  if (!data.tokenizer_model && !bytes)
+    fmt::print(
+        "The folder has no tokenizer to use: add the model's own, --tokenizer-type and --tokenizer-model{}\n",
+        done.model.vocab_size.value_or(0) <= 257 ? ", or --tokenizer-type byte if its tokens are bytes" : "");
+  const std::string tokenizer =
+      data.tokenizer_model ? fmt::format(" --tokenizer-type {} --tokenizer-model {}",
+                                         name_of(data.tokenizer_type.value_or(TokenizerType::HuggingFace)),
+                                         *data.tokenizer_model)
+      : bytes              ? " --tokenizer-type byte"
+                           : "";
   fmt::print(
       "To train it further (with your own --micro-batch-size, --train-iters and --lr, and the --data-path of "
       "a text{}):\n"
-      "  trifold pretrain --load {} --finetune --tokenizer-type {}{}{}\n",
+      "  trifold pretrain --load {} --finetune{}{}\n",
       family_of_model(done.model).reads_token_files ? ", or of a .bin/.idx data set that its tokenizer made"
                                                     : "",
-      config.save, name_of(data.tokenizer_type.value_or(TokenizerType::HuggingFace)),
-      data.tokenizer_model                         ? " --tokenizer-model " + *data.tokenizer_model
-      : data.tokenizer_type == TokenizerType::Byte ? ""
-                                                   : " --tokenizer-model tokenizer.json",
-      model_options(done.model));
+      config.save, tokenizer, model_options(done.model));
   return kDone;
 }
 

@@ -170,9 +170,20 @@ bool compare_tensor(TensorDifference& out, CheckpointReader& left, const TensorI
 }
 
 json comparable(const CheckpointMeta& meta) {
-  return {{"step", meta.step},     {"consumed_samples", meta.consumed_samples},
-          {"model", meta.model},   {"mesh", meta.mesh},
-          {"config", meta.config}, {"state", meta.state}};
+  return {{"step", meta.step},
+          {"consumed_samples", meta.consumed_samples},
+          {"model", meta.model},
+          {"mesh", meta.mesh},
+          {"state", meta.state}};
+}
+
+// The differences of the options of two runs. A converted checkpoint has none, which is one line.
+std::vector<std::string> differing_options(const json& left, const json& right) {
+  if (left.empty() != right.empty())
+    return {fmt::format("config: only {}, because the other checkpoint was not written by a run",
+                        left.empty() ? "right" : "left")};
+  return differing_fields(json::object({{"config", left}}), json::object({{"config", right}}), "left",
+                          "right");
 }
 
 }  // namespace
@@ -212,6 +223,8 @@ std::string to_text(const VerifyReport& report) {
 CheckpointDifference difference(CheckpointReader& left, CheckpointReader& right) {
   CheckpointDifference out;
   out.fields = differing_fields(comparable(left.meta()), comparable(right.meta()), "left", "right");
+  for (const std::string& option : differing_options(left.meta().config, right.meta().config))
+    out.fields.push_back(option);
   for (const TensorInfo& tensor : right.tensors())
     if (left.find(tensor.name) == nullptr) out.only_right.push_back(tensor.name);
   for (const TensorInfo& tensor : left.tensors()) {
@@ -242,9 +255,12 @@ std::string to_text(const CheckpointDifference& difference) {
   }
   if (difference.bitwise_equal())
     return text + fmt::format("all {} tensors are bitwise equal\n", difference.tensors_equal);
-  return text +
-         fmt::format("{} tensors are bitwise equal, {} differ\n", difference.tensors_equal,
-                     difference.tensors.size() + difference.only_left.size() + difference.only_right.size());
+  text += fmt::format("{} tensors are bitwise equal, {} differ", difference.tensors_equal,
+                      difference.tensors.size());
+  if (!difference.only_left.empty()) text += fmt::format(", {} are only left", difference.only_left.size());
+  if (!difference.only_right.empty())
+    text += fmt::format(", {} are only right", difference.only_right.size());
+  return text + "\n";
 }
 
 }  // namespace trifold
