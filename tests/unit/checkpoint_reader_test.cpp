@@ -253,7 +253,7 @@ TEST(CheckpointReader, DetectsSwappedFiles) {
   save(folder.path(), 20);
   fs::copy_file(folder.path() / "step_0000000010" / "shard_00000.h5",
                 folder.path() / "step_0000000020" / "shard_00000.h5", fs::copy_options::overwrite_existing);
-  EXPECT_TRUE(has(load_error(folder.path()), "shard_00000.h5 was changed"));
+  EXPECT_TRUE(has(load_error(folder.path()), "shard_00000.h5 has changed bytes between the elements"));
 }
 
 // One bit anywhere: found, or in a file that loading does not use. Never wrong data.
