@@ -35,7 +35,7 @@ namespace {
 
 size_t page() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
-// makecontext passes numbers alone to its function, so the fiber that a thread is about to enter is here.
+// The fiber that this thread is about to enter: makecontext can pass only integers to its function.
 thread_local Fiber* entered = nullptr;
 
 }  // namespace

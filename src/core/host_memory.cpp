@@ -38,8 +38,8 @@ constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                nullptr, "memory.memsw.limit_in_bytes"};
 
 // The smallest result of `bytes_of(folder, files)` over the control groups of this process and their
-// ancestors. Inside a container, a group's path may be that on the host and so not exist here; then the root
-// of the tree has the limit.
+// ancestors. In a container, a group's path may be the host's and not exist; then the root of the tree has
+// the limit.
 template <class BytesOf>
 size_t least_of_groups(const fs::path& root, BytesOf bytes_of) {
   size_t least = SIZE_MAX;

@@ -61,7 +61,7 @@ void Stream::work_loop() {
     } catch (...) {
       error = std::current_exception();
     }
-    work.reset();  // without the lock, because what the work owned may use this stream when it dies
+    work.reset();  // without the lock: destructors of captured objects may use this stream
     lock.lock();
     if (error && !error_) error_ = error;
     ++done_;

@@ -30,8 +30,8 @@ void ThreadPool::stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// Whether the calling thread is the one that computes the worker's part in this generation. A generation does not end
-// before each of its parts was taken, so a worker that is late for one finds a higher number here.
+// Claims the worker's part in this generation for the calling thread; false if another thread has claimed it. A
+// generation does not end before each of its parts is claimed, so a late worker finds a higher generation here.
 bool ThreadPool::take(int worker, uint64_t generation) {
   uint64_t last = generation - 1;
   return parts_[static_cast<size_t>(worker)].taken.compare_exchange_strong(last, generation);

@@ -227,9 +227,9 @@ struct StorageKernels {
   // Unless output.adds is set, every query must see a key.
   void (*attention_forward)(const HeadOutput<T>& output, const HeadInput<T>& in, const HeadShape& shape,
                             const DropRule& rule, Wide* scratch);
-  // Query heads that share a key head are computed by consecutive calls with the same scratch: the first call sets
-  // `assign` and assigns the gradients of keys and values, later calls add to them, and the last sets `last`, after
-  // which grad.key and grad.value are complete.
+  // Query heads that share a key head are computed by consecutive calls with the same scratch. The first call sets
+  // `assign` and assigns the gradients of keys and values (except in steps, Attention::key_rows); later calls add to
+  // them. After the last call, which sets `last`, grad.key and grad.value are complete.
   void (*attention_backward)(const HeadGradient<T>& grad, const T* dout, const T* out, const Wide* lse,
                              const HeadInput<T>& in, const HeadShape& shape, const DropRule& rule,
                              bool assign, bool last, Wide* scratch);
