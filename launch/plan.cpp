@@ -226,8 +226,8 @@ void print_pairs(const PlanReport& report) {
   if (report.pairs == 0) return;
   if (report.turns > 0) {
     fmt::print(
-        "pairs       {} of {} of a forward and a backward take turns, each while rows of the other one's experts "
-        "travel;\n            one after the other a step takes {}\n",
+        "pairs       {} of {} of a forward and a backward alternate, one computing while the other exchanges experts' "
+        "rows;\n            one after the other a step takes {}\n",
         report.turns, report.pairs, seconds_text(report.seconds_without_turns));
     return;
   }

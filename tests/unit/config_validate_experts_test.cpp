@@ -104,7 +104,7 @@ const std::vector<ValidateCase>& expert_cases() {
          c.model.moe_router_load_balancing_type = RouterBalance::None;
        }},
       {"--overlap-moe-expert-parallel-comm has no effect without --expert-model-parallel-size 2 or "
-       "more, or --expert-tensor-parallel-size 2 or more, because no rows travel between experts",
+       "more, or --expert-tensor-parallel-size 2 or more, because no rows are exchanged between ranks",
        [](C& c) { c.mesh.overlap_moe_expert_parallel_comm = true; }},
       {"--overlap-moe-expert-parallel-comm has no effect with --pipeline-model-parallel-size 1: give more",
        [](C& c) { turns(c, 1, "1f1b"); }},
@@ -194,7 +194,7 @@ const std::vector<ValidateCase>& expert_cases() {
          c.mesh.ranks = c.mesh.expert_model_parallel_size = c.mesh.expert_tensor_parallel_size = 2;
        }},
       {"--enable-cuda-graph is not possible with --expert-model-parallel-size 2, because the host "
-       "must know how many rows travel before it can enqueue their exchange",
+       "must know the number of rows before it can enqueue their exchange",
        [](C& c) {
          set_experts(c, 4);
          c.mesh.ranks = c.mesh.expert_model_parallel_size = 2, c.mesh.device = ComputeDevice::Cuda;

@@ -205,7 +205,7 @@ void add_expert_ranks(OptionTable& table, MeshConfig& mesh) {
            "If the schedule pairs a forward with a backward (dualpipe-v), let them take turns: "
            "each computes while rows of the other travel between experts. Same results, more memory.")
       .of_execution()
-      .only_with(several_expert_ranks(), "because no rows travel between experts")
+      .only_with(several_expert_ranks(), "because no rows are exchanged between ranks")
       .excludes({"zero-stage", "3"}, "which cuts forwards and backwards into blocks",
                 "give --zero-stage 2 or less, or leave it out")
       .excludes({"zero-reduce", "each"}, "which cuts backwards into blocks",
@@ -344,8 +344,8 @@ void check_expert_rows(const PretrainConfig& config, Problems& problems) {
             model.moe_router_topk, *model.num_experts, expert_options(config.mesh),
             factor ? fmt::format(", --moe-buffer-factor {}", *factor) : "")
         .right("give a smaller --micro-batch-size{}", local > kMost ? ""
-                                                      : factor    ? " or --moe-buffer-factor"
-                                                                  : ", or --moe-buffer-factor");
+                                                      : factor      ? " or --moe-buffer-factor"
+                                                                    : ", or --moe-buffer-factor");
 }
 
 std::string factors_of_stage(int64_t tensor, int64_t context, int64_t data) {

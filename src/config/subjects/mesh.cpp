@@ -96,7 +96,7 @@ void add_device_choices(OptionTable& table, MeshConfig& mesh) {
                 "leave the option out, or give --cp 1")
       .excludes(
           When("expert-model-parallel-size", AtLeast{2}).or_when("expert-tensor-parallel-size", AtLeast{2}),
-          "because the host must know how many rows travel before it can enqueue their exchange",
+          "because the host must know the number of rows before it can enqueue their exchange",
           "leave the option out, or give --ep 1");
   table
       .add("tune-products", &mesh.tune_products,
