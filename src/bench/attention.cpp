@@ -63,7 +63,9 @@ void AttentionCall::cut_into_documents(int64_t mean) {
 
 void AttentionCall::forward() { ops_.attention(stream_, out_, lse_, qkv_, attention_); }
 
-void AttentionCall::backward() { ops_.attention_backward(stream_, dqkv_, dout_, qkv_, out_, lse_, attention_); }
+void AttentionCall::backward() {
+  ops_.attention_backward(stream_, dqkv_, dout_, qkv_, out_, lse_, attention_);
+}
 
 std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConfig& config) {
   constexpr int64_t kDocuments = 8;
