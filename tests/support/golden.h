@@ -41,7 +41,7 @@ struct GoldenGptConfig {
   int64_t padded_vocab_size = 0;  // rows of embedding.tokens.weight
   double norm_epsilon = 0;
   bool bert = false;
-  HeadKind bert_head = HeadKind::Pretraining;  // of a BERT
+  HeadKind bert_head = HeadKind::Pretraining;  // head of a BERT
   // Fields of a Llama; not set for a GPT.
   std::optional<int64_t> num_query_groups;
   int64_t kv_channels = 0;

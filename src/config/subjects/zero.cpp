@@ -84,7 +84,8 @@ void check_reduce_in_bf16(const PretrainConfig& config, Problems& problems) {
   if (group > 0 && data / group > kMostGroupsInBf16)
     problems.about("grad-reduce-in-bf16", "zero-group-size", "ranks", "data-parallel-size")
         .wrong(
-            "--grad-reduce-in-bf16 with {} groups of --zero-group-size {} is not possible, because gradients are reduced in bf16 between at most {} groups",
+            "--grad-reduce-in-bf16 with {} groups of --zero-group-size {} is not possible, because gradients "
+            "are reduced in bf16 between at most {} groups",
             data / group, group, kMostGroupsInBf16)
         .right("give at least --zero-group-size {}", (data + kMostGroupsInBf16 - 1) / kMostGroupsInBf16);
 }
