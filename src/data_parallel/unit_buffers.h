@@ -1,7 +1,7 @@
-// UnitBuffers: assigns buffers to transient units. Units that are never in memory at the same time may share a buffer;
-// a unit's buffer is always the same, so addresses repeat. The assignment is a greedy colouring: from the largest unit
-// to the smallest, each gets the first buffer that no unit in memory at the same time has, so a buffer is as large as
-// its first unit.
+// UnitBuffers: assigns buffers to the units (data_parallel/flat_layout.h) that are in memory for a part of a step only.
+// Units that are never in memory at the same time may share a buffer; a unit's buffer is always the same, so addresses
+// repeat. The assignment is a greedy colouring: from the largest unit to the smallest, each gets the first buffer that
+// no unit in memory at the same time has, so a buffer is as large as its first unit.
 #pragma once
 
 #include <cstdint>

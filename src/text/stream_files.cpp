@@ -199,19 +199,19 @@ const StreamFile& StreamFiles::file_of(int64_t part) const {
   return *(next - 1);
 }
 
-void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& offset) {
-  const RawFile file(of.path, RawFile::Mode::Read);
-  if (file.size() < of.size)
-    bad_input("{} has {} bytes now and had {} when the run began; files must stay as they are", of.path,
-              file.size(), of.size);
-  const int64_t nominal = (part - of.first_part) * StreamFiles::kPart;
-  offset = boundary(file, of, nominal);
-  const int64_t end = boundary(file, of, nominal + StreamFiles::kPart);
+void read_part(const StreamFile& file, int64_t part, std::string& text, int64_t& offset) {
+  const RawFile content(file.path, RawFile::Mode::Read);
+  if (content.size() < file.size)
+    bad_input("{} has {} bytes now and had {} when the run began; files must stay as they are", file.path,
+              content.size(), file.size);
+  const int64_t nominal = (part - file.first_part) * StreamFiles::kPart;
+  offset = boundary(content, file, nominal);
+  const int64_t end = boundary(content, file, nominal + StreamFiles::kPart);
   if (end <= offset) return;
   const size_t before = text.size();
   text.resize(before + static_cast<size_t>(end - offset));
-  file.read(std::as_writable_bytes(std::span(text).subspan(before)), offset);
-  if (offset == 0) expect_plain_text(std::string_view(text).substr(before), of.path);
+  content.read(std::as_writable_bytes(std::span(text).subspan(before)), offset);
+  if (offset == 0) expect_plain_text(std::string_view(text).substr(before), file.path);
 }
 
 }  // namespace trifold

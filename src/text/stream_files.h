@@ -72,9 +72,9 @@ bool is_json_name(std::string_view name);
 // BadInput for a name that identifies another kind of file: .parquet, .zip, .npy and others.
 void refuse_other_kinds(const std::string& path);
 
-// Appends the bytes of part `part` of the unpacked file `of` to `text` and sets `offset` to the position of the first
+// Appends the bytes of part `part` of the unpacked `file` to `text` and sets `offset` to the position of the first
 // byte in the file. Appends nothing if a line longer than a part covers it. BadInput for a line longer than
 // kLongestLine.
-void read_part(const StreamFile& of, int64_t part, std::string& text, int64_t& offset);
+void read_part(const StreamFile& file, int64_t part, std::string& text, int64_t& offset);
 
 }  // namespace trifold

@@ -12,7 +12,7 @@ namespace trifold {
 // are compared with its inputs and with existing files (run/command_files.h).
 enum class FileUse {
   None,        // the option names no files
-  Read,        // a file, a folder, the prefix of a .bin/.idx pair, or a word that is none of these
+  Read,        // an input: a file, a folder, or the prefix of a .bin/.idx pair
   Loaded,      // a folder of checkpoints or of a model, in which a run may also save
   Written,     // a file that is written as a whole
   TokenPairs,  // the prefix of .bin/.idx pairs that are written as a whole
@@ -20,7 +20,7 @@ enum class FileUse {
   Filled,      // a folder that the command creates, or in which it saves checkpoints
   Kept,        // a file that is read if it exists, and updated
   Scratch,     // a folder for files without a name
-  Unused,      // an output of another command with these options; this command does not write it
+  Unused,      // an output that another command with this option writes, but not this one
 };
 
 constexpr bool is_output(FileUse use) {
