@@ -33,7 +33,8 @@ void add_disk(RankReport& report, const HostThread& thread);
 // must be waiting for the disk.
 bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
 
-// Texts for `doing`: the duration of a wait, for how long the thread of a wait has not run, or the time since a call.
+// Texts for `doing`: the seconds of a wait, the seconds that the thread of a wait has been stopped, or the seconds
+// since the last call.
 std::string waiting_text(const std::string& what, double seconds);
 std::string stopped_text(const std::string& what, double seconds);
 std::string idle_text(const std::string& last_call, double seconds);

@@ -2,7 +2,7 @@
 // device memory if operations have a device.
 //
 // The cache is divided so that each table has the same number of rows in memory per id of a sample: tables of clicks
-// have similar distributions of frequency, and a table with ten ids in a sample is looked up ten times as often. Tables
+// have similar distributions of frequency, and a table with ten ids per sample is looked up ten times as often. Tables
 // that are smaller than their share are entirely in memory and have no store. Every other table has at least the rows
 // of two batches in memory, even if that exceeds the cache.
 #pragma once

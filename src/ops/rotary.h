@@ -22,10 +22,10 @@ struct Rotary {
 };
 
 // The packed projections of multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434). The query and
-// the key of a head have a plain part, `plain` wide, and a turned part, 2 * frequencies.size() wide; the turned part of
-// the key is the same for all heads. Elements 2i and 2i + 1 of a turned part are pair i, which is rotated by position *
-// frequencies[i] radians. The turned part of the key is also multiplied by `key_scale`. In the packed matrix, which
-// `attention` reads, the query, the key and the value of a head are each padded with zeros to `width`.
+// the key of a head have a plain part, `plain` wide, followed by a turned part, 2 * frequencies.size() wide; the turned
+// part of the key is the same for all heads. Elements 2i and 2i + 1 of a turned part are pair i, which is rotated by
+// position * frequencies[i] radians. The turned part of the key is also multiplied by `key_scale`. In the packed
+// matrix, which `attention` reads, the query, the key and the value of a head are each padded with zeros to `width`.
 struct LatentHeads {
   std::span<const double> frequencies;  // must outlive the work
   int64_t heads = 0;                    // on this rank
