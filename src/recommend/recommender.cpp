@@ -343,14 +343,14 @@ void Recommender::check_replicas(const std::string& when) {
   if (std::any_of(copies.begin(), copies.end(), [](const auto& copy) { return copy.is_cached; })) settle();
   for (const EmbeddingTables::Copy& copy : copies)
     held.push_back({.name = copy.tensor.spec.name,
-                    .place = place_of(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
+                    .piece = piece_key(copy.tensor.spec.local, 0, copy.tensor.data.elements()),
                     .copies = copy.copies,
                     .is_first = copy.is_first,
                     .values = copy.tensor.data.flat(),
                     .stored = copy.tensor.stored});
   for (const NamedTensor& tensor : statistics_tensors())
     held.push_back({.name = tensor.spec.name,
-                    .place = place_of(tensor.spec.local, 0, tensor.data.elements()),
+                    .piece = piece_key(tensor.spec.local, 0, tensor.data.elements()),
                     .copies = world_.size(),
                     .is_first = world_.rank() == 0,
                     .values = tensor.data});

@@ -27,8 +27,8 @@ uint64_t spread(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-uint64_t key_of(std::string_view name, uint64_t place) {
-  return spread((uint64_t{crc32_of(0, name.data(), name.size())} << 32) ^ place);
+uint64_t key_of(std::string_view name, uint64_t piece) {
+  return spread((uint64_t{crc32_of(0, name.data(), name.size())} << 32) ^ piece);
 }
 
 // The sums of the halves of hashes, each modulo 2^32, without a carry between them.
@@ -124,7 +124,7 @@ uint64_t tie_key(const HeldCopy& copy) { return key_of("tied " + copy.tied, 0); 
 // ---- ranks that differ ----
 
 // A rank's description of a copy in a bucket that is not 0: a line "hash key use bad name", where `use` is 0 for a
-// copy, and 1 or 2 for a use of a tied weight, whose hashes are added up. `bad` is "-", or the place and value of the
+// copy, and 1 or 2 for a use of a tied weight, whose hashes are added up. `bad` is "-", or the index and value of the
 // first element that is not finite ("17=nan").
 struct Voice {
   int rank = 0;
@@ -149,7 +149,7 @@ std::string lines_of(const std::vector<HeldCopy>& held, const std::vector<uint64
   std::string lines;
   for (size_t i = 0; i < held.size(); ++i) {
     const HeldCopy& copy = held[i];
-    const uint64_t key = key_of(copy.name, copy.place);
+    const uint64_t key = key_of(copy.name, copy.piece);
     if (copy.copies > 1 && !balance.holds(Balance::bucket(key)))
       lines += fmt::format("{} {} 0 {} {}\n", hashes[i], key, bad_element(copy, ops, stream), copy.name);
     if (!copy.tied.empty() && copy.is_first && !balance.holds(Balance::bucket(tie_key(copy))))
@@ -238,16 +238,16 @@ std::string verdict(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-uint64_t place_of(const Rect& rect, int64_t first, int64_t count) {
-  uint64_t place = 0;
-  const auto add = [&](int64_t number) { place = spread(place ^ static_cast<uint64_t>(number)); };
+uint64_t piece_key(const Rect& rect, int64_t first, int64_t count) {
+  uint64_t piece = 0;
+  const auto add = [&](int64_t number) { piece = spread(piece ^ static_cast<uint64_t>(number)); };
   for (int dim = 0; dim < rect.extent.rank(); ++dim) {
     add(rect.offset[dim]);
     add(rect.extent[dim]);
   }
   add(first);
   add(count);
-  return place;
+  return piece;
 }
 
 void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
@@ -258,7 +258,7 @@ void compare_copies(Communicator& world, const OpTable& ops, Stream& stream,
   for (const HeldCopy& copy : held) {
     const uint64_t hash = hashes.emplace_back(hash_of(copy, ops, stream));
     if (copy.copies > 1)
-      balance.add(key_of(copy.name, copy.place),
+      balance.add(key_of(copy.name, copy.piece),
                   copy.is_first ? static_cast<uint64_t>(copy.copies - 1) : kMinusOne, hash);
     if (!copy.tied.empty() && copy.is_first) balance.add(tie_key(copy), copy.is_use ? kMinusOne : 1, hash);
   }
@@ -297,7 +297,7 @@ class Collector {
     const ParamSpec& param = params_[segment.id];
     HeldCopy copy;
     copy.name = fmt::format("{}/{}", kind, param.shard.name);
-    copy.place = place_of(param.shard.local, segment.first, segment.count);
+    copy.piece = piece_key(param.shard.local, segment.first, segment.count);
     copy.first = segment.first;
     copy.copies = copies_of(param.shard, mesh_.sizes(), slices);
     copy.is_first = counts_here(param.shard, mesh_.coords(), mesh_.sizes(), slices);

@@ -16,7 +16,7 @@ namespace trifold {
 // One rank's copy of a piece of a tensor.
 struct HeldCopy {
   std::string name;      // "adam_m/block.3.norm.gain"
-  uint64_t place = 0;    // key of the piece within its tensor, the same on all ranks that hold it
+  uint64_t piece = 0;    // key of the piece within its tensor, the same on all ranks that hold it
   int64_t first = 0;     // start of the piece in the rank's box, a multiple of kGrain elements
   int copies = 1;        // copies of the piece on all ranks
   bool is_first = true;  // true for exactly one of the copies
@@ -28,8 +28,8 @@ struct HeldCopy {
   StoredRows* stored = nullptr;  // if set, has the values instead of `values`, one in each row
 };
 
-// A key for elements [first, first + count) of box `rect`.
-uint64_t place_of(const Rect& rect, int64_t first, int64_t count);
+// HeldCopy::piece for elements [first, first + count) of box `rect`.
+uint64_t piece_key(const Rect& rect, int64_t first, int64_t count);
 
 // Collective over `world`. Throws an Error of kind Agreed on all ranks if copies differ; it names the tensors and the
 // ranks in the minority, or all ranks with a copy if there is no majority. `when` begins its text ("step 40"). Each

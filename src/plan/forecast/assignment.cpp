@@ -14,7 +14,7 @@ std::pair<std::string, std::string> split_assignment(const char* option, const s
   return {assignment.substr(0, sign), assignment.substr(sign + 1)};
 }
 
-double number_of(const std::string& key, const std::string& value) {
+double parse_number(const std::string& key, const std::string& value) {
   double number = 0;
   const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (problem != std::errc() || end != value.data() + value.size() || !std::isfinite(number))

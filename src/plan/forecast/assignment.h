@@ -10,6 +10,6 @@ namespace trifold {
 std::pair<std::string, std::string> split_assignment(const char* option, const std::string& assignment);
 
 // Parses a finite number. Throws Error(BadInput) naming `key`.
-double number_of(const std::string& key, const std::string& value);
+double parse_number(const std::string& key, const std::string& value);
 
 }  // namespace trifold

@@ -243,7 +243,7 @@ Hardware of_ranks(const Hardware& hardware, const MeshConfig& mesh) {
 void set_value(Hardware& hardware, const std::string& assignment) {
   const auto [key, value] = split_assignment("--hardware-set", assignment);
   try {
-    assign(hardware, key, number_of(key, value));
+    assign(hardware, key, parse_number(key, value));
   } catch (Error& error) {
     error.add_context("--hardware-set");
     throw;

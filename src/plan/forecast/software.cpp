@@ -98,7 +98,7 @@ struct Setter {
 
   [[noreturn]] void refuse() const { bad_input("--assume {}: '{}' is not {}", key.key, value, key.values); }
   double number(double least, double most) const {
-    const double found = number_of(std::string(key.key), value);
+    const double found = parse_number(std::string(key.key), value);
     if (found < least || found > most) refuse();
     return found;
   }
