@@ -209,7 +209,9 @@ class RecommenderGraph {
   AppliedTransform applied_transform() const {
     if (stored_.transform) return *stored_.transform;
     bad_input(
-        "{}: the checkpoint does not say how its {} dense features were transformed, so the file cannot transform them likewise: continue the run for one step with the same --dense-transform, and convert the checkpoint that it saves",
+        "{}: the checkpoint does not say how its {} dense features were transformed, so the file cannot transform them "
+        "likewise: continue the run for one step with the same --dense-transform, and convert the "
+        "checkpoint that it saves",
         from_.directory().string(), shape_.dense);
   }
   std::string logarithm(const std::string& x, float more) {

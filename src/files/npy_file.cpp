@@ -73,7 +73,8 @@ NpyHeader::NpyHeader(std::string_view beginning, int64_t bytes, const std::strin
   const bool real = kind_ == 'f' && (size_ == 2 || size_ == 4 || size_ == 8);
   if (!whole && !real && !(kind_ == 'b' && size_ == 1))
     bad_input(
-        "{}: its elements are {}, not little-endian integers, booleans or floats of 2, 4 or 8 bytes: save it with numpy's astype(\"<f4\") or astype(\"<i8\")",
+        "{}: its elements are {}, not little-endian integers, booleans or floats of 2, 4 or 8 bytes: save it with "
+        "numpy's astype(\"<f4\") or astype(\"<i8\")",
         name, printable(type.substr(0, type.find(','))));
   if (!value_of_key(header, "fortran_order").starts_with("False"))
     bad_input("{}: its order is Fortran's: save it with numpy.ascontiguousarray", name);

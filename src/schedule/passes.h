@@ -67,9 +67,9 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 //   block 0 also waits for that stage's gradient of that micro-batch.
 // - `tied` names the stages that share a weight with an earlier one. If stages on other ranks share the first stage's
 //   weight, each of these ranks and the first stage's rank get a REDUCE_TIED: on the first stage after the gradient of
-//   its block 0 and before the reduction of that bucket; on the other ranks at their last tied stage, immediately before
-//   its Step and after everything else in the row, because there they wait for the first stage. The reduction of that
-//   bucket also follows the gradients of the stages on its own rank that share the weight.
+//   its block 0 and before the reduction of that bucket; on the other ranks at their last tied stage, immediately
+//   before its Step and after everything else in the row, because there they wait for the first stage. The reduction of
+//   that bucket also follows the gradients of the stages on its own rank that share the weight.
 // - If the plan has no Step for a stage, it is added at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});

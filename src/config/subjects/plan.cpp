@@ -31,8 +31,8 @@ void add_plan(OptionTable& table, PlanConfig& config) {
   table
       .add(
           "records", &config.records,
-          "Also print, and write to --json, what the first rank does with one micro-batch: each operation and collective "
-          "with its shape, flops, bytes and seconds.")
+          "Also print, and write to --json, what the first rank does with one micro-batch: each operation and "
+          "collective with its shape, flops, bytes and seconds.")
       .no_effect_with("search", {}, "plan the layout found, with the options that the search prints")
       .no_effect_with("costs", "whose times are of whole blocks", "leave one out");
   table.group("Costs of a rank");

@@ -3,21 +3,22 @@
 // Nothing is fitted. References: arXiv 2205.05198, section 4.1, for fused kernels; what PyTorch's autograd saves for
 // each operation otherwise.
 //
-// Per row (token), with h the width, q and k the widths of all query and of all key heads, f the inner width (g = 2 of them
-// if gated), e bytes an activation, and t tensor ranks; [t] is divided by them, [s] only with sequence parallelism:
+// Bytes per row (token). h is the width, q and k are the widths of all query and of all key heads, f is the inner width
+// (g of them, 2 if gated, else 1), a the number of heads, s the sequence length, e the bytes of an activation. [t] is
+// divided by the tensor ranks, [s] only with sequence parallelism:
 //
 //                          fused                compiled           eager
-//   norms, two             inputs 2 e h [s]     the same           of RMSNorm copies in f32 and normalized rows 2 (4 + e) h [s]
+//   norms, two             inputs 2 e h [s]     the same           RMSNorm: f32 copies and results 2 (4 + e) h [s]
 //   inputs of products     2 e h [s]            none               2 e h [s]
 //   queries, keys, values  e (q + 2 k) [t]      the same           e 3 q [t]: keys and values are repeated
 //   attention's output     e q [t]              the same           the same
 //   inner width            e (g + 1) f [t]      e g f [t]          e 2 g f [t]
 //   masks of dropout       2 h [s]
 //   unfused scores         e a s [t], with dropout 2 e + 1 for each
-//   loss, while computed   e + 8 a logit        12                 12
+//   loss, while computed   e + 8 per logit      12                 12
 //
-// (logits, copies in f32, their logarithmic softmax and its gradients; Software::loss_bytes where another loss is used)
-// Compiled layers compute elementwise operations again from what products leave.
+// The loss keeps logits, copies in f32, their logarithmic softmax and its gradients (Software::loss_bytes for another
+// loss). Compiled layers recompute elementwise operations from the outputs of products.
 #pragma once
 
 #include "plan/forecast/software.h"
