@@ -544,6 +544,8 @@ def repeat(measurement, arguments):
         raise Problem(f"there is no program {arguments.program}; build it, or name one with --program")
     commit = commit_named(arguments.commit) if arguments.write else None
     hardware = this_machine()
+    if machine_text(measurement["records"][-1]) != measurement["records"][-1]["status"] and os.getloadavg()[0] > 0.5:
+        print(f"load average {os.getloadavg()[0]:.1f}: other programs run on this machine, which times show", file=sys.stderr)
     figures = measured(measurement, arguments.program, arguments.all)
     old = next((record for record in reversed(measurement["records"]) if record["hardware"]["name"] == hardware["name"]), measurement["records"][-1])
     rows = []
