@@ -21,9 +21,9 @@ void DataGroups::add(const Mesh& mesh, AxisSet data, int group) {
   const int sharing = slices_of(data, mesh.sizes(), group);
   check(sharing >= 1 && axis.size() % sharing == 0, "{} data-parallel ranks cannot be cut into groups of {}",
         axis.size(), sharing);
-  Groups& made = groups_[data];
-  made.shard = axis.split(axis.rank() / sharing, axis.rank());
-  made.replicas = axis.split(axis.rank() % sharing, axis.rank());
+  Groups& groups = groups_[data];
+  groups.shard = axis.split(axis.rank() / sharing, axis.rank());
+  groups.replicas = axis.split(axis.rank() % sharing, axis.rank());
 }
 
 void DataGroups::add_first(const Mesh& mesh, const RankSet& ranks) {

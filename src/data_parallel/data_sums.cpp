@@ -48,9 +48,9 @@ void DataSums::all_reduce(Communicator& ranks, Tensor inout, Stream& stream) {
 void DataSums::all_gather(Communicator& ranks, Tensor out, Tensor in, Stream& stream) {
   if (plain(ranks)) return ranks.all_gather(out, in, stream);
   const Tensor all = work_.flat(0, out.elements());
-  const Tensor mine = all.flat(ranks.rank() * in.elements(), (ranks.rank() + 1) * in.elements());
-  ops_.convert(stream, mine, in);
-  ranks.all_gather(all, mine, stream);
+  const Tensor rank_part = all.flat(ranks.rank() * in.elements(), (ranks.rank() + 1) * in.elements());
+  ops_.convert(stream, rank_part, in);
+  ranks.all_gather(all, rank_part, stream);
   ops_.convert(stream, out, all);
 }
 

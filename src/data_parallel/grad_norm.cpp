@@ -17,12 +17,13 @@ GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const 
   int64_t count = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.lowest_block == kCopyOfTied) continue;
-    std::vector<FlatLayout::Segment> mine = grads.segments(unit);
-    std::erase_if(mine, [&](const FlatLayout::Segment& segment) {
+    std::vector<FlatLayout::Segment> counted = grads.segments(unit);
+    std::erase_if(counted, [&](const FlatLayout::Segment& segment) {
       return !counts_here(layout.params()[segment.id].shard, mesh.coords(), mesh.sizes(),
                           grads.slices(segment.id));
     });
-    for (const FlatLayout::Segment& run : FlatLayout::joined(mine, [](ParamId, ParamId) { return true; })) {
+    for (const FlatLayout::Segment& run :
+         FlatLayout::joined(counted, [](ParamId, ParamId) { return true; })) {
       counted_.push_back(run);
       count += chunks(run);
     }

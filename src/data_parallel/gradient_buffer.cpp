@@ -176,15 +176,15 @@ void GradientBuffer::sum_over_ranks(int unit, Stream& stream) {
   Communicator& shard = groups_.shard(unit_at(unit).data);
   Communicator& replicas = groups_.replicas(unit_at(unit).data);
   const Tensor all = unit_memory(unit);
-  const Tensor mine = slice_memory(unit);
+  const Tensor slice = slice_memory(unit);
   const bool several = replicas.size() > 1;
   if (!options_.slices && !several) {
     if (shard.size() > 1) sums_.all_reduce(shard, all, comm_stream_);
     return;
   }
-  if (shard.size() > 1) sums_.reduce_scatter(shard, mine, all, comm_stream_);
-  if (several) sums_.all_reduce(replicas, mine, comm_stream_);
-  if (!options_.slices && shard.size() > 1) sums_.all_gather(shard, all, mine, comm_stream_);
+  if (shard.size() > 1) sums_.reduce_scatter(shard, slice, all, comm_stream_);
+  if (several) sums_.all_reduce(replicas, slice, comm_stream_);
+  if (!options_.slices && shard.size() > 1) sums_.all_gather(shard, all, slice, comm_stream_);
 }
 
 // The first reduction of a step assigns the kept sums, later reductions add to them. A unit without new gradients since
@@ -196,9 +196,9 @@ void GradientBuffer::pass(int unit, Stream& stream) {
   comm_stream_.wait(stream.record());
   if (state.open) {
     sum_first(unit);
-    const Tensor mine = state.opened == 1 ? sums : slice_memory(unit);
-    sums_.reduce_scatter(groups_.shard(data), mine, unit_memory(unit), comm_stream_);
-    if (state.opened > 1) ops_.add(comm_stream_, sums, sums, mine);
+    const Tensor slice = state.opened == 1 ? sums : slice_memory(unit);
+    sums_.reduce_scatter(groups_.shard(data), slice, unit_memory(unit), comm_stream_);
+    if (state.opened > 1) ops_.add(comm_stream_, sums, sums, slice);
     spare_[static_cast<size_t>(grad_layout_.buffer(unit))] = comm_stream_.record();
     state.open = false;
   }

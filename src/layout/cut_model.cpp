@@ -63,12 +63,12 @@ std::vector<CutModel::Lookup> CutModel::lookups_at_head() const {
     const int rank = rank_of_stage[stage];
     for (const int block : blocks_of(stage)) {
       if (model.blocks[static_cast<size_t>(block)].kind != BlockKind::Head) continue;
-      const int own = part++;
+      const int index = part++;
       if (rank == rank_of_stage.front()) continue;
       auto found = std::find_if(lookups.begin(), lookups.end(),
                                 [&](const Lookup& lookup) { return lookup.rank == rank; });
       if (found == lookups.end()) found = lookups.insert(lookups.end(), {rank, {}});
-      found->parts.push_back(own);
+      found->parts.push_back(index);
     }
   }
   return lookups;

@@ -43,18 +43,18 @@ size_t of_attention(const RunSpec& run) {
   if (cut && mesh.context_exchange() != ContextExchange::AllToAll) return 0;  // plain kernels, too
   const int64_t tensor = mesh.tensor_model_parallel_size;
   const int64_t context = mesh.context_parallel_size;
-  Attention how;
-  how.batch = run.micro_batch_size;
-  how.seq = model.seq_length;
-  how.heads = model.num_attention_heads / tensor / context;
+  Attention attention;
+  attention.batch = run.micro_batch_size;
+  attention.seq = model.seq_length;
+  attention.heads = model.num_attention_heads / tensor / context;
   // If there are more ranks than key heads, ranks have copies.
-  how.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
-  how.head_dim = head_width(model);
+  attention.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
+  attention.head_dim = head_width(model);
   if (run.masks_documents && model.attention_dropout > 0) return 0;  // plain kernels: is_for_cudnn
-  if (!cuda::is_for_cudnn(how, run.dtype)) return 0;
-  return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
-                                    !family_of_model(model).causal, !run.mesh.no_deterministic_mode,
-                                    model.attention_dropout > 0});
+  if (!cuda::is_for_cudnn(attention, run.dtype)) return 0;
+  return cuda::attention_workspace({attention.batch, attention.seq, attention.heads, attention.kv_heads,
+                                    attention.head_dim, !family_of_model(model).causal,
+                                    !run.mesh.no_deterministic_mode, model.attention_dropout > 0});
 }
 
 }  // namespace

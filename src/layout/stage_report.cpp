@@ -12,8 +12,8 @@ namespace {
 int64_t parameters_of(const CutModel& model, const StageRange& range) {
   int64_t count = 0;
   for (const ParamSpec& spec : model.model.params.specs()) {
-    const bool here = spec.block >= range.begin && spec.block < range.end;
-    if (here && (!spec.tied_to || model.is_copy(spec))) count += spec.shard.elements_of_part();
+    const bool in_stage = spec.block >= range.begin && spec.block < range.end;
+    if (in_stage && (!spec.tied_to || model.is_copy(spec))) count += spec.shard.elements_of_part();
   }
   return count;
 }

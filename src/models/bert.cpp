@@ -13,9 +13,9 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
       norm_(builder, "embedding.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon) {}
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
-  Run kept =
+  Run keeping_run =
       run.keeping_in(*run.keep);  // backward of the norm reads it, after an outgoing message is released
-  const Tensor y = norm_.forward(run, embedding_.forward(kept, no_input, saved), saved);
+  const Tensor y = norm_.forward(run, embedding_.forward(keeping_run, no_input, saved), saved);
   if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;
 }
@@ -56,8 +56,8 @@ PooledHead::PooledHead(BlockBuilder& builder, int64_t width, Init init, Form for
       dlogits_(builder.slot()),
       dz_(builder.slot()) {}
 
-Dropout PooledHead::mask(const Run& run, const Here& here, int64_t width) const {
-  return sample_dropout(run, form_.dropout, key_, here.first * width, width);
+Dropout PooledHead::mask(const Run& run, const SamplesOfRows& samples, int64_t width) const {
+  return sample_dropout(run, form_.dropout, key_, samples.first * width, width);
 }
 
 namespace {
@@ -77,26 +77,26 @@ Tensor first_row(Tensor x, const Run& run, int64_t row, int64_t i) {
 }  // namespace
 
 void PooledHead::forward(Run& run, Tensor x, Saved& saved) const {
-  const Here here = samples_here(run, x.row_count());
-  const Shape wide{here.count, x.last_dim()};
+  const SamplesOfRows samples = local_samples(run, x.row_count());
+  const Shape wide{samples.count, x.last_dim()};
   saved[x_] = run.keep->take(run.dtype, wide);
   saved[pooled_] = run.keep->take(run.dtype, wide);
   saved[dropped_] = drops(run) ? run.keep->take(run.dtype, wide) : saved[pooled_];
-  saved[dlogits_] = run.keep->take(run.dtype, {here.count, form_.classes});
+  saved[dlogits_] = run.keep->take(run.dtype, {samples.count, form_.classes});
   const Arena::Mark mark = run.scratch.mark();
   const Tensor total = run.scratch.take(DType::F64, {1});
   run.ops.fill(run.stream, total, 0.0);
-  if (here.count > 0) {
-    for (int64_t i = 0; i < here.count; ++i)
-      run.ops.copy(run.stream, saved[x_].rows(i, i + 1), first_row(x, run, here.row, i));
+  if (samples.count > 0) {
+    for (int64_t i = 0; i < samples.count; ++i)
+      run.ops.copy(run.stream, saved[x_].rows(i, i + 1), first_row(x, run, samples.row, i));
     affine(run, saved[pooled_], saved[x_], pooler_weight_, pooler_bias_);
     run.ops.tanh(run.stream, saved[pooled_], saved[pooled_]);
     run.show("pooler", "output", saved[pooled_]);
     if (drops(run))
-      run.ops.dropout(run.stream, saved[dropped_], saved[pooled_], mask(run, here, x.last_dim()));
+      run.ops.dropout(run.stream, saved[dropped_], saved[pooled_], mask(run, samples, x.last_dim()));
     affine(run, saved[dlogits_], saved[dropped_], weight_, bias_);
     run.show(form_.name, "logits", saved[dlogits_]);
-    find_losses(run, saved[dlogits_], here, total);
+    find_losses(run, saved[dlogits_], samples, total);
   }
   if (slices_) reduce_over_axis(run, total, Reduce::Sum);
   if (scale_) run.ops.scale(run.stream, total, run.batch_factor(*scale_));
@@ -104,10 +104,10 @@ void PooledHead::forward(Run& run, Tensor x, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-void PooledHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const {
-  const Tensor labels = run.batch->pair_labels.rows(here.first, here.first + here.count);
-  const Tensor weights = run.batch->pair_weight.rows(here.first, here.first + here.count);
-  const auto row_sums = [&] { return run.scratch.take(accumulate_type(run.dtype), {here.count}); };
+void PooledHead::find_losses(Run& run, Tensor logits, const SamplesOfRows& samples, Tensor total) const {
+  const Tensor labels = run.batch->pair_labels.rows(samples.first, samples.first + samples.count);
+  const Tensor weights = run.batch->pair_weight.rows(samples.first, samples.first + samples.count);
+  const auto row_sums = [&] { return run.scratch.take(accumulate_type(run.dtype), {samples.count}); };
   const Tensor max = row_sums();
   const Tensor sum = row_sums();
   const Tensor target = row_sums();
@@ -122,18 +122,18 @@ void PooledHead::find_losses(Run& run, Tensor logits, const Here& here, Tensor t
 }
 
 void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
-  const Here here = samples_here(run, dx.row_count());
-  if (here.count == 0) return;
+  const SamplesOfRows samples = local_samples(run, dx.row_count());
+  if (samples.count == 0) return;
   saved[dz_] = run.flow->take(run.dtype, saved[x_].shape);
   run.ops.gemm(run.stream, saved[dz_], saved[dlogits_], false, run.weight(weight_), false, 1.0, 0.0);
-  if (drops(run)) run.ops.dropout(run.stream, saved[dz_], saved[dz_], mask(run, here, dx.last_dim()));
+  if (drops(run)) run.ops.dropout(run.stream, saved[dz_], saved[dz_], mask(run, samples, dx.last_dim()));
   run.ops.tanh_backward(run.stream, saved[dz_], saved[dz_], saved[pooled_]);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor rows = run.scratch.take(run.dtype, saved[x_].shape);
   run.ops.gemm(run.stream, rows, saved[dz_], false, run.weight(pooler_weight_), false, 1.0, 0.0);
   run.show("pooler", "input gradient", rows);
-  for (int64_t i = 0; i < here.count; ++i) {
-    const Tensor row = first_row(dx, run, here.row, i);
+  for (int64_t i = 0; i < samples.count; ++i) {
+    const Tensor row = first_row(dx, run, samples.row, i);
     run.ops.add(run.stream, row, row, rows.rows(i, i + 1));
   }
   run.scratch.release(mark);

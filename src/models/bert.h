@@ -68,17 +68,16 @@ class PooledHead {
   void backward_weight(Run& run, Saved& saved) const;
 
  private:
-  using Here = SamplesOfRows;
-  Here samples_here(const Run& run, int64_t rows) const {
+  SamplesOfRows local_samples(const Run& run, int64_t rows) const {
     if (run.batch->held_rows().runs().front().begin > 0)
       return {0, 0, 0};  // first rows are on another context rank
     return samples_of_rows(run.batch->seq_length(), row_part_ * rows, rows);
   }
   bool drops(const Run& run) const { return form_.dropout > 0 && run.training; }
-  Dropout mask(const Run& run, const Here& here, int64_t width) const;
+  Dropout mask(const Run& run, const SamplesOfRows& samples, int64_t width) const;
   // Overwrites logits [n, classes] with their gradient if a backward pass follows. total f64 [1] += the weighted
   // losses.
-  void find_losses(Run& run, Tensor logits, const Here& here, Tensor total) const;
+  void find_losses(Run& run, Tensor logits, const SamplesOfRows& samples, Tensor total) const;
 
   Form form_;
   int row_part_;

@@ -61,16 +61,16 @@ Tensor SpanHead::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor total = run.scratch.take(DType::F64, {1});
   run.ops.fill(run.stream, total, 0.0);
   for (int end = 0; end < 2; ++end) {
-    const Tensor own = saved[dlogits_[end]];
-    run.ops.gemm(run.stream, own, x, false, run.weight(weight_).rows(end, end + 1), true, 1.0, 0.0);
-    const Tensor here = region_.gather_rows(run, own, run.scratch, run.stream);
-    const Tensor all = of_all_positions(run, here);
+    const Tensor rank_logits = saved[dlogits_[end]];
+    run.ops.gemm(run.stream, rank_logits, x, false, run.weight(weight_).rows(end, end + 1), true, 1.0, 0.0);
+    const Tensor local = region_.gather_rows(run, rank_logits, run.scratch, run.stream);
+    const Tensor all = of_all_positions(run, local);
     const Tensor logits = all.reshape({batch.samples(), all.elements() / batch.samples()});
     run.show(shown[end].layer, shown[end].what, logits);
     find_losses(run, logits, labels[end], total);
     const Tensor gradient = of_positions_here(run, all);
-    const Tensor mine = region_.slices() ? region_.own_rows(gradient) : gradient;
-    if (mine.data != own.data) run.ops.copy(run.stream, own, mine);
+    const Tensor rank_gradient = region_.slices() ? region_.own_rows(gradient) : gradient;
+    if (rank_gradient.data != rank_logits.data) run.ops.copy(run.stream, rank_logits, rank_gradient);
   }
   run.ops.scale(run.stream, total, 0.5);
   if (is_first_of_context(run)) run.ops.add(run.stream, run.loss_sum, run.loss_sum, total);
@@ -79,11 +79,11 @@ Tensor SpanHead::forward(Run& run, Tensor x, Saved& saved) const {
   return {};
 }
 
-Tensor SpanHead::of_all_positions(Run& run, Tensor here) const {
-  if (run.mesh.size(Axis::Cp) == 1) return here;
-  const Tensor by_rank = run.scratch.take(here.dtype, {rows_of_all(run), 1});
-  run.mesh.comm({Axis::Cp}).all_gather(by_rank, here, run.stream);
-  const Tensor all = run.scratch.take(here.dtype, by_rank.shape);
+Tensor SpanHead::of_all_positions(Run& run, Tensor local) const {
+  if (run.mesh.size(Axis::Cp) == 1) return local;
+  const Tensor by_rank = run.scratch.take(local.dtype, {rows_of_all(run), 1});
+  run.mesh.comm({Axis::Cp}).all_gather(by_rank, local, run.stream);
+  const Tensor all = run.scratch.take(local.dtype, by_rank.shape);
   to_order(run, all, by_rank);
   return all;
 }

@@ -51,7 +51,7 @@ class SpanHead final : public Layer {
   // the weighted losses.
   void find_losses(Run& run, Tensor logits, Tensor labels, Tensor total) const;
   // Converts between this context rank's positions [R, 1] and all positions [b x T, 1]; results are in run.scratch.
-  Tensor of_all_positions(Run& run, Tensor here) const;
+  Tensor of_all_positions(Run& run, Tensor local) const;
   Tensor of_positions_here(Run& run, Tensor all) const;
 
   Region region_;

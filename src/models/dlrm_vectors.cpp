@@ -45,29 +45,29 @@ void DlrmVectors::add_bag(BlockBuilder& builder, const DlrmShape& shape, const A
   const int64_t pooled = feature_column(shape, bag.column);
   const int64_t candidate = feature_column(shape, bag.candidate);
   const int64_t weights = shape.row() - shape.width;
-  Bag made{source.group,
-           {},
-           {},
-           {},
-           {},
-           {},
-           {},
-           {},
-           {},
-           BagAttention(builder, "attention." + bag.name, shape.width, source.bags, shape.attention)};
-  made.candidate = {column_copy(0, candidate, shape.width)};
-  made.candidate_back = {column_copy(candidate, 0, shape.width, true)};
-  made.pooled = {column_copy(pooled, 0, shape.width)};
-  made.back = {column_copy(0, pooled, shape.width)};
+  Bag entry{source.group,
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            BagAttention(builder, "attention." + bag.name, shape.width, source.bags, shape.attention)};
+  entry.candidate = {column_copy(0, candidate, shape.width)};
+  entry.candidate_back = {column_copy(candidate, 0, shape.width, true)};
+  entry.pooled = {column_copy(pooled, 0, shape.width)};
+  entry.back = {column_copy(0, pooled, shape.width)};
   for (int64_t k = 0; k < source.bags; ++k) {
     const int64_t column = source.column + k * source.stride;
-    made.take.push_back(column_copy((1 + k) * shape.width, column, shape.width));
-    made.give.push_back(column_copy(column, (1 + k) * shape.width, shape.width));
+    entry.take.push_back(column_copy((1 + k) * shape.width, column, shape.width));
+    entry.give.push_back(column_copy(column, (1 + k) * shape.width, shape.width));
     if (weights == 0) continue;
-    made.weights.push_back(column_copy(pooled + shape.width, column + shape.width, weights, k > 0));
-    made.weights_back.push_back(column_copy(column + shape.width, pooled + shape.width, weights));
+    entry.weights.push_back(column_copy(pooled + shape.width, column + shape.width, weights, k > 0));
+    entry.weights_back.push_back(column_copy(column + shape.width, pooled + shape.width, weights));
   }
-  bags_.push_back(std::move(made));
+  bags_.push_back(std::move(entry));
 }
 
 void DlrmVectors::forward(Run& run, const DlrmBatch& batch, Saved& saved) const {

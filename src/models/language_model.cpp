@@ -145,11 +145,11 @@ class EmbeddingBlocks {
   void add(Model& model, Make make, const std::vector<int>& parts) {
     BlockBuilder builder(model.params, model.reports, mesh_, static_cast<int>(model.blocks.size()), seed_,
                          layout_.sequence_parallel);
-    std::vector<ParamId> made;
-    std::unique_ptr<Layer> layer = make(builder, config_, padded_vocab_, {parts, parts_}, made);
+    std::vector<ParamId> tokens;
+    std::unique_ptr<Layer> layer = make(builder, config_, padded_vocab_, {parts, parts_}, tokens);
     for (size_t i = 0; i < parts.size(); ++i) {
       const auto part = static_cast<size_t>(parts[i]);
-      tokens_.at(part) = made.at(i);
+      tokens_.at(part) = tokens.at(i);
       taken_[part] = true;
     }
     model.blocks.push_back(

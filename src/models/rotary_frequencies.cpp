@@ -13,8 +13,8 @@ double stretched_by_turns(const ModelConfig& config, double radians) {
   const auto positions = static_cast<double>(config.rope_scaling_original_positions);
   const double slow = config.rope_scaling_low_freq_factor, fast = config.rope_scaling_high_freq_factor;
   const double turns = positions * radians / (2 * std::numbers::pi);
-  const double kept = std::clamp((turns - slow) / (fast - slow), 0.0, 1.0);
-  return radians * (kept + (1 - kept) / config.rope_scaling_factor);
+  const double unscaled = std::clamp((turns - slow) / (fast - slow), 0.0, 1.0);
+  return radians * (unscaled + (1 - unscaled) / config.rope_scaling_factor);
 }
 
 // YaRN's weight of the unscaled frequency for each of `pairs` pairs, from 0 (scaled) to 1 (unchanged).
@@ -31,7 +31,7 @@ class YarnBlend {
     end_ = std::min(2.0 * static_cast<double>(pairs) - 1, end_);
     if (begin_ == end_) end_ += 0.001;
   }
-  double kept(int64_t pair) const {
+  double unscaled(int64_t pair) const {
     return 1 - std::clamp((static_cast<double>(pair) - begin_) / (end_ - begin_), 0.0, 1.0);
   }
 
@@ -73,7 +73,7 @@ std::vector<double> rotary_frequencies(const ModelConfig& config) {
     double radians = std::pow(config.rotary_base, -static_cast<double>(i) / static_cast<double>(pairs));
     radians /= config.rotary_seq_len_interpolation_factor;
     if (config.use_rope_scaling) radians = stretched_by_turns(config, radians);
-    if (yarn) radians *= blend.kept(i) + (1 - blend.kept(i)) / config.rotary_scaling_factor;
+    if (yarn) radians *= blend.unscaled(i) + (1 - blend.unscaled(i)) / config.rotary_scaling_factor;
     frequencies.push_back(radians);
   }
   return frequencies;

@@ -12,27 +12,28 @@ namespace trifold {
 // and the other ranks receive equal parts of the rest.
 class ExchangedRows::RowCounts {
  public:
-  RowCounts(const ExchangedRows& own, Run& run, const Tensor& counts)
-      : ranks_(own.ranks_), coords_(own.ranks_ / own.parts_), parts_(own.parts_) {
+  RowCounts(const ExchangedRows& exchange, Run& run, const Tensor& counts)
+      : ranks_(exchange.ranks_), coords_(exchange.ranks_ / exchange.parts_), parts_(exchange.parts_) {
     const WorkLog* log = run.stream.log();
     known_ = log != nullptr || run.stream.mode() != Stream::Mode::Dry;
     if (!known_) return;
     planned_ = log != nullptr;
     if (planned_) {
-      add_planned(own, run, log->load());
-      limit_ = own.limit_of_round(run, before_.back());
+      add_planned(exchange, run, log->load());
+      limit_ = exchange.limit_of_round(run, before_.back());
       return;
     }
     int64_t largest = 0;
     for (int from = 0; from < ranks_; ++from) {
-      const int32_t* first = counts.as<int32_t>() + from * (own.experts_ + 1);
-      for (int coord = 0; coord <= coords_; ++coord) before_.push_back(first[coord * own.local_experts_]);
+      const int32_t* first = counts.as<int32_t>() + from * (exchange.experts_ + 1);
+      for (int coord = 0; coord <= coords_; ++coord)
+        before_.push_back(first[coord * exchange.local_experts_]);
       largest = std::max(largest, before_.back());
     }
     for (int from = 0; from < ranks_; ++from)
       for (int to = 0; to < ranks_; ++to)
         received_.push_back(from == 0 ? 0 : received_before(from - 1, to) + rows(from - 1, to));
-    limit_ = own.limit_of_round(run, largest);
+    limit_ = exchange.limit_of_round(run, largest);
   }
 
   bool known() const { return known_; }
@@ -64,14 +65,14 @@ class ExchangedRows::RowCounts {
   using Sums = SmallList<int64_t, 72>;  // no allocation up to 8 ranks
 
   // Fills `before_` as planned: with one row for all ranks.
-  void add_planned(const ExchangedRows& own, const Run& run, double load) {
-    const int64_t all = run.batch->tokens.elements() / run.mesh.size(Axis::Tp) * own.choices_;
-    const int coord_here = own.rank_ / parts_;
-    const double mine = std::min(load / coords_, 1.0) * static_cast<double>(all);
-    const double each = coords_ > 1 ? (static_cast<double>(all) - mine) / (coords_ - 1) : 0;
+  void add_planned(const ExchangedRows& exchange, const Run& run, double load) {
+    const int64_t all = run.batch->tokens.elements() / run.mesh.size(Axis::Tp) * exchange.choices_;
+    const int own_coord = exchange.rank_ / parts_;
+    const double to_own_coord = std::min(load / coords_, 1.0) * static_cast<double>(all);
+    const double to_other_coord = coords_ > 1 ? (static_cast<double>(all) - to_own_coord) / (coords_ - 1) : 0;
     for (int coord = 0; coord <= coords_; ++coord)
-      before_.push_back(coord > coord_here ? std::llround((coord - 1) * each + mine)
-                                           : std::llround(coord * each));
+      before_.push_back(coord > own_coord ? std::llround((coord - 1) * to_other_coord + to_own_coord)
+                                          : std::llround(coord * to_other_coord));
   }
 
   int64_t before_coord(int from, int coord) const {
@@ -159,8 +160,8 @@ void ExchangedRows::find_experts(Run& run, Tensor expert, Tensor counts, Tensor 
 
 namespace {
 
-// Calls body(to, own, packed, count) for each rank `to` that `rank` sends rows to in a round: `count` rows from `own`
-// on of its own rows, which are rows from `packed` on of all rows that it sends.
+// Calls body(to, own, packed, count) for each rank `to` that `rank` sends rows to in a round: `count` rows
+// from `own` on of its own rows, which are rows from `packed` on of all rows that it sends.
 template <class Counts, class Body>
 void for_each_run(const Counts& row_counts, int ranks, int rank, int64_t round, Body body) {
   int64_t packed = 0;

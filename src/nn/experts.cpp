@@ -166,7 +166,7 @@ void Experts::for_each_round(Run& run, const Saved& saved, Body body) const {
   for (int64_t number = 0; number < rounds; ++number) {
     const Arena::Mark mark = run.scratch.mark();
     Round round = make_round(run, run.scratch, saved, number);
-    round.kept = false;
+    round.is_kept = false;
     body(round);
     run.scratch.release(mark);
   }
@@ -216,7 +216,7 @@ Tensor Experts::compute_output(Run& run, Tensor y, SharedExpert shared, Saved& s
     const Arena::Mark begin = run.scratch.mark();
     const Tensor rows = rows_of(run, round, sorted);
     const Tensor a = take_rows(run, round, ffn_);
-    compute_inner(run, rows, round.kept ? received : Tensor{}, saved, round);
+    compute_inner(run, rows, round.is_kept ? received : Tensor{}, saved, round);
     run.show(up_name_, "output", round.inner);
     activate(run, a, round);
     run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
@@ -286,19 +286,19 @@ Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved
     const Arena::Mark begin = run.scratch.mark();
     const Tensor rows = rows_of(run, round, sorted);
     const Tensor dgates_here = exchange_ ? run.scratch.take(dgates.dtype, round.gates.shape) : dgates;
-    if (!round.kept) {
+    if (!round.is_kept) {
       compute_inner(run, rows, {}, saved, round);
       round.dinner = run.scratch.take(run.dtype, round.inner.shape);
       round.dy = dispatched(run, run.scratch, dy, saved, round);
     }
     compute_dinner(run, rows, dgates_here, saved, round);
     std::optional<ExchangedRows::PendingCombine> pending_dgates;
-    if (exchange_ && round.kept && run.other_half != nullptr)
+    if (exchange_ && round.is_kept && run.other_half != nullptr)
       pending_dgates = exchange_->start_combine(run, dgates, dgates_here, saved[host_counts_], round.number);
     else if (exchange_)
       exchange_->combine(run, dgates, dgates_here, saved[host_counts_], round.number);
     run.ops.expert_product(run.stream, rows, round.dinner, up_matrices(run.weight(up_)), round.first, false);
-    combine(run, sorted, rows, round.kept ? received_x : Tensor{}, saved, round);
+    combine(run, sorted, rows, round.is_kept ? received_x : Tensor{}, saved, round);
     if (pending_dgates) exchange_->finish_combine(run, dgates, saved[host_counts_], *pending_dgates);
     run.scratch.release(begin);
   });
@@ -335,14 +335,14 @@ void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
     const Arena::Mark mark = run.scratch.mark();
     const Tensor rows = take_rows(run, round, x.last_dim());
     const Tensor a = take_rows(run, round, ffn_);
-    if (!round.kept) {
+    if (!round.is_kept) {
       const Tensor dgates = run.scratch.take(round.gates.dtype, round.gates.shape);
       round.dinner = run.scratch.take(run.dtype, round.inner.shape);
       round.dy = dispatched(run, run.scratch, saved[dy_], saved, round);
       compute_inner(run, rows, {}, saved, round);
       compute_dinner(run, rows, dgates, saved, round);
     }
-    gather_rows(run, rows, x, round.kept ? received : Tensor{}, saved, round);
+    gather_rows(run, rows, x, round.is_kept ? received : Tensor{}, saved, round);
     run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), round.dinner, rows, round.first,
                                   run.adds_to(up_));
     activate(run, a, round);

@@ -148,7 +148,7 @@ class Experts final : public Layer {
     Tensor inner;       // the output of the first projection
     Tensor dy, dinner;  // dy in the order received
     int64_t number = 0;
-    bool kept = true;  // all tensors are in save slots
+    bool is_kept = true;  // all tensors are in save slots
   };
 
   // Takes memory for all that is kept for backward, except the output, and routes x.

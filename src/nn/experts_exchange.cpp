@@ -54,7 +54,7 @@ void Experts::combine(Run& run, Tensor sorted, Tensor rows, Tensor received_x, c
     gathered = start_dispatch(run, received_x, sent, saved[x_], saved, round.number, run.exchanges());
   }
   const Event done = run.end_of(run.exchanges());
-  if (round.kept) run.yield();
+  if (round.is_kept) run.yield();
   exchange_->finish_combine(run, sorted, counts, pending);
   run.stream.wait(done);
   if (redispatches) exchange_->select(run, received_x, gathered, saved[tokens_], counts, round.number);

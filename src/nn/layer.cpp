@@ -33,9 +33,9 @@ ParamId BlockBuilder::sharded(const std::string& name, const Shape& global, int 
 ParamId BlockBuilder::sharded_part(const std::string& name, const Shape& global, int part, int parts,
                                    Init init, bool decay) {
   Rect local = even_part(global, 0, part, parts);
-  const Rect mine = even_part(local.extent, 0, mesh_.coord(Axis::Tp), mesh_.size(Axis::Tp));
-  local.offset[0] += mine.offset[0];
-  local.extent = mine.extent;
+  const Rect rank_part = even_part(local.extent, 0, mesh_.coord(Axis::Tp), mesh_.size(Axis::Tp));
+  local.offset[0] += rank_part.offset[0];
+  local.extent = rank_part.extent;
   ParamSpec spec;
   spec.shard = {name, global, local, kDataAxes, kDataAxes};
   spec.shard.parts = parts;

@@ -36,17 +36,17 @@ struct KeptBuffer {
 
 // The tensors that one block keeps of one micro-batch.
 struct KeptBlock {
-  explicit KeptBlock(Arena arena) : own(std::move(arena)) {}
+  explicit KeptBlock(Arena arena) : own_memory(std::move(arena)) {}
 
   enum class State { Empty, InMemory, Offloading, Offloaded, Fetching };
-  Arena own;                     // memory, if there are no shared buffers
+  Arena own_memory;              // memory, if there are no shared buffers
   KeptBuffer* buffer = nullptr;  // the shared buffer that it is in, or was in last
   State state = State::Empty;
   size_t bytes = 0;   // size of the content
   size_t offset = 0;  // in the file, or in host memory
   Event moved;        // completes with the last move
 
-  Arena& memory() { return buffer != nullptr ? buffer->memory : own; }
+  Arena& memory() { return buffer != nullptr ? buffer->memory : own_memory; }
 };
 
 // A change of a kept block's addresses from [from, from + bytes) to [to, to + bytes).

@@ -177,7 +177,8 @@ StageMemory StageSlots::measured() const {
     memory.kept_blocks.resize(std::max(memory.kept_blocks.size(), slot->kept_blocks.size()), 0);
     for (size_t block = 0; block < slot->kept_blocks.size(); ++block)
       if (slot->kept_blocks[block] != nullptr)
-        memory.kept_blocks[block] = std::max(memory.kept_blocks[block], slot->kept_blocks[block]->own.peak());
+        memory.kept_blocks[block] =
+            std::max(memory.kept_blocks[block], slot->kept_blocks[block]->own_memory.peak());
   }
   for (const auto& pending : pending_) memory.held = std::max(memory.held, pending->memory.peak());
   return memory;

@@ -46,8 +46,8 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x,
                                        Saved& saved) const {
   if (activation.kind() != ActivationKind::Gelu || !bias_) {
-    Run kept = run.keeping_in(keep);
-    return activation.forward(kept, forward(run, x, saved), saved);
+    Run activation_run = run.keeping_in(keep);
+    return activation.forward(activation_run, forward(run, x, saved), saved);
   }
   saved[x_] = x;
   const Tensor z = take_output(run, *run.keep, x);
@@ -142,12 +142,12 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
 // Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
   const Tensor all = saved[dy_];
-  const Tensor own = region_.own_rows(all);
-  const bool apart = bias_ && own.row_count() != all.row_count();
+  const Tensor rank_rows = region_.own_rows(all);
+  const bool apart = bias_ && rank_rows.row_count() != all.row_count();
   const bool adds = run.adds_to(weight_, bias_);
   run.ops.affine_backward_weight(run.stream, run.grad(weight_), bias_ && !apart ? run.grad(*bias_) : Tensor{},
                                  all, saved[x_], adds);
-  if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), own, adds);
+  if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), rank_rows, adds);
 }
 
 }  // namespace trifold

@@ -77,28 +77,29 @@ Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
 
 void QueryKeyValue::project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const {
   for (const Projection& projection : projections_) {
-    const Tensor made =
+    const Tensor output =
         is_plain() ? packed : run.scratch.take(run.dtype, {packed.row_count(), projection.columns});
-    column_product(run, made, all_x, run.weight(projection.weight),
+    column_product(run, output, all_x, run.weight(projection.weight),
                    projection.bias ? run.weight(*projection.bias) : Tensor{});
-    finish(run, packed, projection, made, saved);
+    finish(run, packed, projection, output, saved);
   }
 }
 
 // Copies the output of one projection to its packed columns, normalised and rotated if configured.
-void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const {
+void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tensor output,
+                           Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
   for (const Heads& heads : from.heads) {
     const int64_t width = heads.count * heads_.head_dim;
     if (!heads.norm) {
       const Rotary rotary = turn(heads, heads.column, heads.packed, false);
-      if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, packed, made, positions, rotary);
+      if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, packed, output, positions, rotary);
       continue;
     }
     const Arena::Mark mark = run.scratch.mark();
     const Shape by_row{packed.row_count(), width};
     const Tensor raw = saved[heads.raw];
-    run.ops.rotary(run.stream, raw.reshape(by_row), made, positions,
+    run.ops.rotary(run.stream, raw.reshape(by_row), output, positions,
                    {{}, 0, 0, width, heads.column, 0, false});
     const Tensor normal = run.scratch.take(run.dtype, raw.shape);
     heads.norm->apply(run, normal, raw, saved);

@@ -63,7 +63,7 @@ class QueryKeyValue final : public HeadProjections {
                       int64_t all, int64_t packed);
   bool is_plain() const;
   void project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const;
-  void finish(Run& run, Tensor packed, const Projection& from, Tensor made, Saved& saved) const;
+  void finish(Run& run, Tensor packed, const Projection& from, Tensor output, Saved& saved) const;
   // Computes the gradients of the projections' outputs, in `saved`.
   void undo(Run& run, Tensor dpacked, Saved& saved) const;
   // The tensors that input_gradient and weight_gradient (column_product.h) need for each product.

@@ -63,18 +63,18 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
   for_each_chunk(run.stream, x.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
     const Arena::Mark mark = run.scratch.mark();
     // In the slot's memory, where training keeps the logits, because a stage with parts alone has little scratch.
-    const Arena::Mark kept = run.keep->mark();
-    const Tensor here = run.has_backward() ? logits.rows(begin, end)
-                                           : run.keep->take(run.dtype, {end - begin, w.row_count()});
-    run.ops.gemm(run.stream, here, x.rows(begin, end), false, w, true, 1.0, 0.0);
-    run.show(name_, "logits", here);
+    const Arena::Mark keep_mark = run.keep->mark();
+    const Tensor chunk = run.has_backward() ? logits.rows(begin, end)
+                                            : run.keep->take(run.dtype, {end - begin, w.row_count()});
+    run.ops.gemm(run.stream, chunk, x.rows(begin, end), false, w, true, 1.0, 0.0);
+    run.show(name_, "logits", chunk);
     const VocabStatistics sum = all.rows(begin, end);
     const VocabStatistics part =
         part_.first() ? sum : VocabStatistics::take(run.scratch, sum.max.dtype, end - begin);
-    find_statistics(run, region_, here, labels.rows(begin, end), first_id_, vocab_, part);
+    find_statistics(run, region_, chunk, labels.rows(begin, end), first_id_, vocab_, part);
     if (!part_.first()) merge_statistics(run, sum, part);
     run.scratch.release(mark);
-    run.keep->release(kept);
+    run.keep->release(keep_mark);
   });
 }
 

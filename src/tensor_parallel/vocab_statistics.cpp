@@ -51,9 +51,9 @@ void find_statistics(Run& run, const Region& region, Tensor logits, Tensor label
   if (region.alone()) return find(result);
   const Arena::Mark mark = run.scratch.mark();
   const int64_t rows = result.max.elements();
-  const Tensor own = run.scratch.take(result.max.dtype, {VocabStatistics::kCount * rows});
-  find(VocabStatistics::in(own, rows));
-  combine(run, region.gather_parts(run, own, run.scratch), result);
+  const Tensor local = run.scratch.take(result.max.dtype, {VocabStatistics::kCount * rows});
+  find(VocabStatistics::in(local, rows));
+  combine(run, region.gather_parts(run, local, run.scratch), result);
   run.scratch.release(mark);
 }
 

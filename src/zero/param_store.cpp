@@ -19,8 +19,8 @@ FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, i
 void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
                         uint64_t seed, const OpTable& ops, Stream& stream) {
   if (ops.device != nullptr) {
-    const Buffer made(values.bytes());
-    const Tensor host = made.tensor(values.dtype, values.shape);
+    const Buffer host_buffer(values.bytes());
+    const Tensor host = host_buffer.tensor(values.dtype, values.shape);
     Stream on_host = stream.host();
     initialise_segment(layout, segment, host, seed, cpu_ops(), on_host);
     ops.copy(stream, values, host);
@@ -160,12 +160,13 @@ void ParamStore::gather(int index) {
   check(buffer.unit < 0, "the plan gathers two units at once that share memory");
   const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
   const int64_t slice = unit.slice_elements();
-  const Tensor mine = shards().rows(unit.shard_begin, unit.shard_begin + slice);
+  const Tensor own_slice = shards().rows(unit.shard_begin, unit.shard_begin + slice);
   const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
   expect(all);
   comm_stream_.wait(buffer.spare);
   comm_stream_.wait(updated_);
-  groups_.shard(unit.data).all_gather(buffer.memory.tensor(dtype_, {unit.elements()}), mine, comm_stream_);
+  groups_.shard(unit.data).all_gather(buffer.memory.tensor(dtype_, {unit.elements()}), own_slice,
+                                      comm_stream_);
   if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
   buffer.unit = index;
   buffer.ready = comm_stream_.record();

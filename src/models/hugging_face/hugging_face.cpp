@@ -86,9 +86,9 @@ std::vector<int64_t> WeightMap::their_shape() const {
 }
 
 std::vector<WeightMap> weight_map(const ModelConfig& model) {
-  const Model made = make_model(model, Mesh(MeshSizes{}, MeshCoords{}), 0);
+  const Model whole = make_model(model, Mesh(MeshSizes{}, MeshCoords{}), 0);
   std::vector<WeightMap> maps;
-  for (const ParamSpec& param : made.params.specs()) {
+  for (const ParamSpec& param : whole.params.specs()) {
     if (param.tied_to) continue;
     Shape shape = param.shard.global;
     if (param.rows) shape[0] = *param.rows;

@@ -21,12 +21,12 @@ template <class Body>
 void ExchangedHeads::for_each_piece(std::initializer_list<int64_t> kinds, Body body) const {
   for (int part = 0; part < parts_; ++part) {
     int64_t first = 0;  // first column of the kind
-    int64_t there = 0;
+    int64_t rank_column = 0;
     for (const int64_t heads : kinds) {
-      const int64_t columns = here(heads) * width_;
-      body(part, first + part * heads / parts_ * width_, there, columns);
+      const int64_t columns = heads_per_rank(heads) * width_;
+      body(part, first + part * heads / parts_ * width_, rank_column, columns);
       first += heads * width_;
-      there += columns;
+      rank_column += columns;
     }
   }
 }
@@ -41,9 +41,9 @@ void ExchangedHeads::exchange(Run& run, Tensor to, Tensor from) const {
 Tensor ExchangedHeads::to_heads(Run& run, Arena& arena, Tensor packed,
                                 std::initializer_list<int64_t> kinds) const {
   const int64_t rows = packed.row_count();
-  int64_t heads_here = 0;
-  for (const int64_t heads : kinds) heads_here += here(heads);
-  const Shape shape{rows * parts_, heads_here * width_};
+  int64_t local_heads = 0;
+  for (const int64_t heads : kinds) local_heads += heads_per_rank(heads);
+  const Shape shape{rows * parts_, local_heads * width_};
   const Tensor of_heads = arena.take(run.dtype, shape);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor sent = run.scratch.take(run.dtype, shape);

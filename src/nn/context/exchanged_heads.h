@@ -21,8 +21,8 @@ class ExchangedHeads {
   // For `heads` query heads and `kv_heads` key heads of `width` columns each. The number of context-parallel ranks must
   // divide `heads`, and divide `kv_heads` or be a multiple of it; else throws an Error that begins with `name`.
   ExchangedHeads(const Mesh& mesh, const std::string& name, int64_t heads, int64_t kv_heads, int64_t width);
-  int64_t heads() const { return here(heads_); }  // query heads on this rank
-  int64_t kv_heads() const { return here(kv_heads_); }
+  int64_t heads() const { return heads_per_rank(heads_); }  // query heads on this rank
+  int64_t kv_heads() const { return heads_per_rank(kv_heads_); }
   int64_t first() const { return part_ * heads(); }
 
   // All-to-all from this rank's rows [rows, columns of all heads] to this rank's heads at all positions [samples *
@@ -45,14 +45,14 @@ class ExchangedHeads {
   // for the heads of rank `part`. In run.scratch.
   Tensor received_rows(Run& run, Tensor of_heads) const;
   void exchange(Run& run, Tensor to, Tensor from) const;
-  // Calls body(part, here, there, columns) for each rank and kind: `columns` columns from `here` on of the matrix of
-  // all heads are the columns from `there` on of the matrix of rank `part`.
+  // Calls body(part, column, rank_column, columns) for each rank and kind: columns [column, column + columns) of the
+  // matrix of all heads are the columns of the matrix of rank `part` from `rank_column` on.
   template <class Body>
   void for_each_piece(std::initializer_list<int64_t> kinds, Body body) const;
   // Sums the gradients of each key head and of its values over the ranks that have a copy.
   void add_copies(Run& run, Tensor packed, Tensor received) const;
 
-  int64_t here(int64_t heads) const { return std::max<int64_t>(1, heads / parts_); }
+  int64_t heads_per_rank(int64_t heads) const { return std::max<int64_t>(1, heads / parts_); }
   bool has_copies() const { return kv_heads_ < parts_; }
 
   int parts_, part_;

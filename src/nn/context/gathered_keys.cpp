@@ -44,13 +44,13 @@ Tensor GatheredKeys::own_rows(Tensor by_rank) const {
 }
 
 Event GatheredKeys::start_gather(Run& run, const Memory& keys, Tensor packed, Group group) const {
-  const Tensor mine = own_rows(keys.by_rank);
+  const Tensor own_keys = own_rows(keys.by_rank);
   const int64_t columns = group.count * width_;
   for (const int64_t kind : {0, 1})
-    move_columns(run, mine, kind * columns, packed, (heads_ + kind * kv_heads_ + group.first) * width_,
+    move_columns(run, own_keys, kind * columns, packed, (heads_ + kind * kv_heads_ + group.first) * width_,
                  columns);
   run.side.wait(run.stream.record());
-  run.mesh.comm({Axis::Cp}).all_gather(keys.by_rank, mine, run.side);
+  run.mesh.comm({Axis::Cp}).all_gather(keys.by_rank, own_keys, run.side);
   return run.side.record();
 }
 
@@ -64,15 +64,15 @@ Event GatheredKeys::start_sum(Run& run, const Memory& gradients) const {
 
 void GatheredKeys::store(Run& run, Tensor dpacked, const Memory& gradients, Group group) const {
   const Arena::Mark mark = run.scratch.mark();
-  Tensor mine = own_rows(gradients.by_rank);
-  if (mine.dtype != run.dtype) {
-    const Tensor rounded = run.scratch.take(run.dtype, mine.shape);
-    run.ops.convert(run.stream, rounded, mine);
-    mine = rounded;
+  Tensor sums = own_rows(gradients.by_rank);
+  if (sums.dtype != run.dtype) {
+    const Tensor rounded = run.scratch.take(run.dtype, sums.shape);
+    run.ops.convert(run.stream, rounded, sums);
+    sums = rounded;
   }
   const int64_t columns = group.count * width_;
   for (const int64_t kind : {0, 1})
-    move_columns(run, dpacked, (heads_ + kind * kv_heads_ + group.first) * width_, mine, kind * columns,
+    move_columns(run, dpacked, (heads_ + kind * kv_heads_ + group.first) * width_, sums, kind * columns,
                  columns);
   run.scratch.release(mark);
 }
@@ -83,24 +83,24 @@ void GatheredKeys::for_each_group(Run& run, Tensor packed, Attention attention,
   const int64_t groups = (kv_heads_ + each_ - 1) / each_;
   Event gathered = start_gather(run, part_of(all, group(0)), packed, group(0));
   for (int64_t index = 0; index < groups; ++index) {
-    const Group here = group(index);
-    const Memory keys = part_of(all, here);
+    const Group current = group(index);
+    const Memory keys = part_of(all, current);
     run.stream.wait(gathered);
     to_order(run, keys.in_order, keys.by_rank);
     if (index + 1 < groups) {
       const Group next = group(index + 1);
       gathered = start_gather(run, part_of(all, next), packed, next);
     }
-    attention.first_given = here.first;
-    attention.given_heads = here.count;
+    attention.first_given = current.first;
+    attention.given_heads = current.count;
     attention.key_values = keys.in_order;
-    work(here, attention);
+    work(current, attention);
   }
 }
 
 void GatheredKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention attention) const {
   const Arena::Mark mark = run.scratch.mark();
-  for_each_group(run, packed, attention, [&](Group /*here*/, const Attention& given) {
+  for_each_group(run, packed, attention, [&](Group /*current*/, const Attention& given) {
     run.ops.attention(run.stream, out, lse, packed, given);
   });
   run.scratch.release(mark);
@@ -116,12 +116,12 @@ void GatheredKeys::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed
     run.stream.wait(summed);
     store(run, dpacked, part_of(sums, previous), previous);
   };
-  for_each_group(run, packed, attention, [&](Group here, Attention given) {
-    const Memory gradients = part_of(sums, here);
+  for_each_group(run, packed, attention, [&](Group current, Attention given) {
+    const Memory gradients = part_of(sums, current);
     given.dkey_values = gradients.in_order;
     run.ops.attention_backward(run.stream, dpacked, dout, packed, out, lse, given);
     if (previous.count > 0) store_previous();
-    previous = here;
+    previous = current;
     summed = start_sum(run, gradients);
   });
   store_previous();

@@ -60,7 +60,7 @@ void KeyRing::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Ten
   attention.dqueries = run.scratch.take(wide, {packed.row_count(), first_});
   // Gradients of this rank's own keys; of the keys of this step from this rank's queries alone; of the keys of the
   // previous step, summed over the ranks so far, to be sent on; and of the keys of this step, as received.
-  const Tensor own = take_keys(run, wide, packed);
+  const Tensor own_gradients = take_keys(run, wide, packed);
   Tensor term = take_keys(run, wide, packed);
   Tensor sum = take_keys(run, wide, packed);
   Tensor arrived = take_keys(run, wide, packed);
@@ -73,7 +73,7 @@ void KeyRing::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Ten
     attention.key_rows = keys_at(run, step);
     attention.further = step > 0;
     attention.key_values = keys;
-    attention.dkey_values = step == 0 ? own : term;
+    attention.dkey_values = step == 0 ? own_gradients : term;
     run.ops.fill(run.stream, attention.dkey_values, 0.0);
     run.ops.attention_backward(run.stream, dpacked, dout, packed, out, lse, attention);
     run.stream.wait(run.side.record());
@@ -83,9 +83,9 @@ void KeyRing::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Ten
   }
   pass_on(run, sum, arrived);
   run.stream.wait(run.side.record());
-  run.ops.add(run.stream, own, arrived, own);
+  run.ops.add(run.stream, own_gradients, arrived, own_gradients);
   store(run, dpacked, 0, attention.dqueries);
-  store(run, dpacked, first_, own);
+  store(run, dpacked, first_, own_gradients);
   run.scratch.release(mark);
 }
 
