@@ -17,6 +17,8 @@ namespace {
 std::string option_line(const Option& option) {
   std::string line = "  --" + option.name;
   for (const std::string& alias : option.aliases) line += ",--" + alias;
+  for (const OldSpelling& old : option.old_spellings)
+    line += ",--" + old.name + " until " + old.rejected_from;
   if (!option.argument.empty()) line += " " + option.argument;
   line += value_words(option) ? " = " + value_text(option) : " unset";
   return line + (option.required ? " (required)\n" : "\n");
@@ -52,6 +54,8 @@ TEST(ConfigSurface, NamesAreUniqueAndWellFormed) {
       for (const Option& option : table.options()) {
         EXPECT_EQ(table.find(option.name), &option) << option.name;
         for (const std::string& alias : option.aliases) EXPECT_EQ(table.find(alias), &option) << alias;
+        for (const OldSpelling& old : option.old_spellings)
+          EXPECT_EQ(table.find(old.name), &option) << old.name;
         EXPECT_EQ(option.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos);
       }
     });

@@ -1,10 +1,12 @@
 #include "config/command_line/parse.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/program_options/option.hpp>
 #include <boost/program_options/options_description.hpp>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/value_semantic.hpp>
+#include <sstream>
 
 #include "config/command_line/command_info.h"
 #include "config/command_line/config_file.h"
@@ -31,6 +33,7 @@ po::options_description boost_options(const OptionTable& table) {
   const auto add = [&](const Option& option) {
     std::string names = option.name;
     for (const std::string& alias : option.aliases) names += "," + alias;
+    for (const OldSpelling& old : option.old_spellings) names += "," + old.name;
     result.add_options()(names.c_str(), semantic(option), "");
   };
   for (const Option& option : table.options()) add(option);
@@ -111,6 +114,26 @@ std::vector<std::string> given_words(const GivenWords& words, const po::option& 
   return {value == words.flag_values.end() ? "true" : value->second};
 }
 
+// Whether version `left`, as "0.2.0", is older than `right`.
+bool is_older(std::string_view left, std::string_view right) {
+  const auto numbers = [](std::string_view version) {
+    std::array<int, 3> parts{};
+    std::istringstream text{std::string(version)};
+    for (int& part : parts) {
+      text >> part;
+      text.ignore(1, '.');
+    }
+    return parts;
+  };
+  return numbers(left) < numbers(right);
+}
+
+// The name that a word of the command line gives: old-name of --old-name=5.
+std::string name_given(const po::option& word) {
+  const std::string token = word.original_tokens.empty() ? "" : word.original_tokens.front();
+  return token.starts_with("--") ? hyphenated(token.substr(2, token.find('=') - 2)) : "";
+}
+
 class Reader {
  public:
   Reader(const OptionTable& table, Parsed& parsed) : table_(table), parsed_(parsed) {}
@@ -125,6 +148,7 @@ class Reader {
           unknown(entry.name, place + ": ", "");
         continue;
       }
+      if (is_rejected(*option, hyphenated(entry.name), place + ": ")) continue;
       const auto [before, is_new] = first_line.emplace(option->name, entry.line);
       if (is_new)
         assign(*option, place, [&] { return split_value(entry.value, is_list(*option)); });
@@ -158,7 +182,7 @@ class Reader {
         problem(word.string_key,
                 fmt::format("--{} is given twice: give it once{}", word.string_key,
                             option && is_list(*option) ? ", with all its values after it" : ""));
-      else if (option != nullptr)
+      else if (option != nullptr && !is_rejected(*option, name_given(word), ""))
         assign(*option, "command line", [&] { return given_words(words, word, *option); });
     }
   }
@@ -194,6 +218,19 @@ class Reader {
   void problem(const std::string& option, std::string text) {
     parsed_.doubtful.insert(option);
     parsed_.problems.push_back(std::move(text));
+  }
+
+  // Whether `name` is an old spelling that this version rejects: a problem. One that still works is noted.
+  bool is_rejected(const Option& option, const std::string& name, const std::string& place) {
+    const OldSpelling* old = old_spelling(option, name);
+    if (old == nullptr) return false;
+    if (!is_older(TRIFOLD_VERSION, old->rejected_from)) {
+      problem(option.name, fmt::format("{}--{} was renamed: give --{}", place, name, option.name));
+      return true;
+    }
+    parsed_.notes.push_back(fmt::format("{}--{} was renamed: give --{}; version {} rejects the old name",
+                                        place, name, option.name, old->rejected_from));
+    return false;
   }
 
   template <class Texts>

@@ -190,6 +190,10 @@ Option& Option::also(std::string alias) {
   aliases.push_back(std::move(alias));
   return *this;
 }
+Option& Option::formerly(std::string old_name, std::string rejected_from) {
+  old_spellings.push_back({std::move(old_name), std::move(rejected_from)});
+  return *this;
+}
 Option& Option::absent(std::string text) {
   when_absent = std::move(text);
   return *this;
@@ -272,6 +276,7 @@ const Option* OptionTable::find(std::string_view name) const {
     if (option.name == wanted) return &option;
     if (std::find(option.aliases.begin(), option.aliases.end(), wanted) != option.aliases.end())
       return &option;
+    if (old_spelling(option, wanted) != nullptr) return &option;
   }
   return nullptr;
 }
@@ -285,6 +290,12 @@ Option& OptionTable::change(std::string_view name) {
   for (Option& option : options_)
     if (option.name == name) return option;
   fail("there is no option --{}", name);
+}
+
+const OldSpelling* old_spelling(const Option& option, std::string_view name) {
+  for (const OldSpelling& old : option.old_spellings)
+    if (old.name == name) return &old;
+  return nullptr;
 }
 
 bool is_flag(const Option& option) { return std::holds_alternative<bool*>(option.field); }

@@ -79,16 +79,24 @@ struct Range {
   bool below = false;
 };
 
+// A former name of an option. Before the version `rejected_from` it works, with a note that gives the new name; from
+// that version on it is rejected with the same advice. Help and completion leave it out.
+struct OldSpelling {
+  std::string name;
+  std::string rejected_from;  // "0.3.0"
+};
+
 struct Option {
   std::string name;   // canonical, with hyphens, without "--"
   std::string group;  // heading in --help
   std::string help;   // one sentence, without the default
   Field field;
-  std::vector<std::string> aliases = {};    // other spellings
-  std::string argument = "";                // the value's name in --help: N, X, FILE; empty for a flag
-  std::vector<std::string> allowed = {};    // the names of a choice; empty: anything
-  std::vector<std::string> suggested = {};  // offered by completion; other text is possible too
-  std::string when_absent = "";             // the value or behaviour while an optional field is unset
+  std::vector<std::string> aliases = {};        // other spellings
+  std::vector<OldSpelling> old_spellings = {};  // names before a renaming
+  std::string argument = "";                    // the value's name in --help: N, X, FILE; empty for a flag
+  std::vector<std::string> allowed = {};        // the names of a choice; empty: anything
+  std::vector<std::string> suggested = {};      // offered by completion; other text is possible too
+  std::string when_absent = "";                 // the value or behaviour while an optional field is unset
   Range bounds = {};
   std::string ending = "";   // ending of the only file format that is written, such as ".svg"; empty: any
   std::string instead = "";  // an option that may be given instead of a required one
@@ -122,6 +130,9 @@ struct Option {
   Option& of_all_hosts();                           // local and common
   Option& of_execution();                           // incidental
 
+  // Adds to old_spellings.
+  Option& formerly(std::string old_name, std::string rejected_from);
+
   // Builders of rules (rule.h). `because` ends the description of the mistake; `remedy` replaces the usual remedy.
   Option& needs(When other, std::string_view because = {}, std::string_view remedy = {});
   Option& excludes(When other, std::string_view because = {}, std::string_view remedy = {});
@@ -148,13 +159,16 @@ class OptionTable {
   Option& change(std::string_view name);
   // Marks outputs as unused: for a command that has the options of another one, but writes none of its files.
   void forget_outputs();
-  // The option with this canonical name or alias, where underscores equal hyphens; null if there is none.
+  // The option with this name, alias or old spelling, where underscores equal hyphens; null if there is none.
   const Option* find(std::string_view name) const;
 
  private:
   std::string group_;
   std::vector<Option> options_;
 };
+
+// The old spelling of `option` that `name` is; null if it is none.
+const OldSpelling* old_spelling(const Option& option, std::string_view name);
 
 bool is_flag(const Option& option);
 bool is_list(const Option& option);
