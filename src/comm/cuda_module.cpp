@@ -1,7 +1,5 @@
 #include "comm/cuda_module.h"
 
-#include <dlfcn.h>
-
 #include <string>
 
 #include "core/error.h"
@@ -17,6 +15,8 @@ constexpr const char* kCudaAdvice =
     "Build Trifold with CUDA 12.8 or newer (nvcc, cuBLASLt, cuDNN and NCCL; TRIFOLD_CUDA=ON), or name the "
     "module's folder in TRIFOLD_MODULE_PATH, or compute on the CPU with --device cpu.";
 
+constexpr ModuleInfo kCudaModule{kCudaModuleFile, "trifold_cuda_version", kCudaModuleVersion};
+
 template <class Function>
 Function* in_cuda_module(void* module, const char* name) {
   return reinterpret_cast<Function*>(function_in(module, kCudaModuleFile, name));
@@ -24,12 +24,10 @@ Function* in_cuda_module(void* module, const char* name) {
 
 void* load_cuda(std::span<const fs::path> folders) {
   std::string tried;
-  void* module = open_module(folders, kCudaModuleFile, RTLD_NOW | RTLD_LOCAL, tried);
+  void* module = open_module(folders, kCudaModule, tried);
   if (module == nullptr)
     bad_input("CUDA was asked for, but its module {} cannot be loaded:{}\n{}", kCudaModuleFile, tried,
               kCudaAdvice);
-  check_module_version(kCudaModuleFile, in_cuda_module<CudaModuleVersion>(module, "trifold_cuda_version")(),
-                       kCudaModuleVersion);
   return module;
 }
 
@@ -50,6 +48,14 @@ size_t cuda_device_memory(int index) {
 
 int cuda_device_count_from(std::span<const fs::path> folders) {
   return in_cuda_module<CudaModuleDeviceCount>(load_cuda(folders), "trifold_cuda_device_count")();
+}
+
+CudaReport report_cuda() {
+  CudaReport report;
+  report.module = report_module(module_folders(), kCudaModule);
+  if (report.module.module != nullptr)
+    in_cuda_module<CudaModuleReport>(report.module.module, "trifold_cuda_report")(&report);
+  return report;
 }
 
 std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,

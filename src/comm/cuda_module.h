@@ -9,8 +9,11 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "comm/communicator.h"
+#include "core/module.h"
 #include "ops/product_tuning.h"
 
 namespace trifold {
@@ -48,15 +51,40 @@ std::unique_ptr<Communicator> connect_nccl(Communicator& host, int device,
 // cuda_device_count, searching for the module in `folders` only.
 int cuda_device_count_from(std::span<const std::filesystem::path> folders);
 
+// The CUDA module of this installation, its driver, devices and libraries, for a report. Fields but `module` are empty
+// unless the module is Usable.
+struct CudaReport {
+  struct Device {
+    std::string name;     // "cuda:0 (NVIDIA H200)"
+    size_t memory = 0;    // bytes
+    std::string problem;  // why this build cannot use it; empty: it can
+  };
+  struct Library {
+    std::string name;       // "cuDNN"
+    std::string version;    // "9.10.2"; empty: it cannot be opened
+    std::string problem;    // why not
+    bool outdated = false;  // it lacks functions that this build needs
+  };
+  ModuleReport module;
+  int driver = 0;  // the newest CUDA that the driver supports, 1000 * major + 10 * minor; 0: no driver
+  int needed = 0;  // the CUDA of this build, likewise
+  std::vector<Device> devices;
+  std::string problem;  // why no device can be used; empty: there are devices
+  bool absent = false;  // because the driver or a device is absent, not because it fails
+  std::vector<Library> libraries;
+};
+CudaReport report_cuda();
+
 // The interface of the module, with C names. A change of any type in it must change the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 9 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 10 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();
 using CudaModuleDeviceCount = int();
 using CudaModuleDeviceMemory = size_t(int index);
 using CudaModuleOps = const OpTable*(int index, const CudaTable& which);
+using CudaModuleReport = void(CudaReport* report);  // sets all fields but `module`
 using CudaModuleProducts = ProductTuning*(int index);
 using CudaModuleConnect = Communicator*(Communicator* host, int device, int64_t timeout_ms);
 

@@ -1,7 +1,5 @@
 #include "comm/mpi_module.h"
 
-#include <dlfcn.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,10 +43,12 @@ constexpr const char* kMpiAdvice =
     "TRIFOLD_MPI=ON, or name the module's folder in TRIFOLD_MODULE_PATH, or start the program without mpirun "
     "and let --ranks run the ranks as threads.";
 
+// Global, because components that an MPI library loads later expect to find its symbols.
+constexpr ModuleInfo kMpiModule{kMpiModuleFile, "trifold_mpi_version", kMpiModuleVersion, true};
+
 void* load(std::span<const fs::path> folders) {
   std::string tried;
-  // RTLD_GLOBAL: components that an MPI library loads later expect to find its symbols.
-  void* module = open_module(folders, kMpiModuleFile, RTLD_NOW | RTLD_GLOBAL, tried);
+  void* module = open_module(folders, kMpiModule, tried);
   if (module == nullptr)
     fail("{}, but its module {} cannot be loaded:{}\n{}", launch_text(), kMpiModuleFile, tried, kMpiAdvice);
   return module;
@@ -104,8 +104,6 @@ int ranks_to_share_host(int ranks) {
 std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders,
                                                std::chrono::milliseconds timeout, LastWords last_words) {
   void* module = load(folders);
-  check_module_version(kMpiModuleFile, in_mpi_module<MpiModuleVersion>(module, "trifold_mpi_version")(),
-                       kMpiModuleVersion);
   auto* connect = in_mpi_module<MpiModuleConnect>(module, "trifold_mpi_connect");
   const MpiModuleHost host{timeout.count(), &cpu_ops(), HostThread::here().get(), last_words};
   std::unique_ptr<Communicator> world;
@@ -124,6 +122,13 @@ std::unique_ptr<Communicator> connect_mpi_from(std::span<const fs::path> folders
 
 std::unique_ptr<Communicator> connect_mpi(std::chrono::milliseconds timeout, LastWords last_words) {
   return connect_mpi_from(module_folders(), timeout, last_words);
+}
+
+MpiReport report_mpi() {
+  MpiReport report{report_module(module_folders(), kMpiModule), ""};
+  if (report.module.module != nullptr)
+    report.library = in_mpi_module<MpiModuleLibrary>(report.module.module, "trifold_mpi_library")();
+  return report;
 }
 
 }  // namespace trifold

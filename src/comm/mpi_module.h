@@ -10,9 +10,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "comm/communicator.h"
 #include "core/host_thread.h"
+#include "core/module.h"
 
 namespace trifold {
 
@@ -49,13 +51,21 @@ std::unique_ptr<Communicator> connect_mpi_from(std::span<const std::filesystem::
                                                std::chrono::milliseconds timeout,
                                                LastWords last_words = nullptr);
 
+// The MPI module of this installation, for a report. MPI is not started.
+struct MpiReport {
+  ModuleReport module;
+  std::string library;  // what its MPI library calls itself (MPI_Get_library_version); empty unless Usable
+};
+MpiReport report_mpi();
+
 // The interface of the module, with C names. A change of any type in it must change the version.
 constexpr const char* kMpiModuleFile = "trifold_mpi.so";
-constexpr int64_t kMpiModuleVersion = 4 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kMpiModuleVersion = 5 + 1000 * int64_t{sizeof(Stream)} +
                                       1'000'000 * int64_t{sizeof(Tensor)} +
                                       1'000'000'000 * int64_t{sizeof(OpTable)};
 using MpiModuleVersion = int64_t();
-struct MpiModuleHost {  // passed by the program
+using MpiModuleLibrary = const char*();  // the text lives until the process ends
+struct MpiModuleHost {                   // passed by the program
   int64_t timeout_ms;
   const OpTable* ops;
   HostThread* thread;  // the thread that runs the rank: the caller

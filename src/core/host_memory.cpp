@@ -7,6 +7,8 @@
 #include <sstream>
 #include <string>
 
+#include "core/control_groups.h"
+
 namespace trifold {
 
 namespace {
@@ -37,27 +39,13 @@ constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file", 
 constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
                                nullptr, "memory.memsw.limit_in_bytes"};
 
-// The smallest result of `bytes_of(folder, files)` over the control groups of this process and their
-// ancestors. In a container, a group's path may be the host's and not exist; then the root of the tree has
-// the limit.
+// The smallest result of `bytes_of(folder, files)` over the control groups of this process and their ancestors.
 template <class BytesOf>
 size_t least_of_groups(const fs::path& root, BytesOf bytes_of) {
   size_t least = SIZE_MAX;
-  // Lines are "0::/path" (version 2) or "4:memory:/path" (version 1).
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool version_2 = controllers == ",,";
-    if (!version_2 && controllers.find(",memory,") == std::string::npos) continue;
-    const fs::path tree = root / (version_2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory");
-    for (fs::path path = fs::path(line.substr(second + 1)).relative_path();; path = path.parent_path()) {
-      least = std::min(least, bytes_of(tree / path, version_2 ? kVersion2 : kVersion1));
-      if (path.empty()) break;
-    }
-  }
+  for_each_group(root, "memory", [&](const fs::path& folder, bool version_2) {
+    least = std::min(least, bytes_of(folder, version_2 ? kVersion2 : kVersion1));
+  });
   return least;
 }
 

@@ -30,17 +30,48 @@ std::vector<fs::path> module_folders() {
   return folders;
 }
 
-void* open_module(std::span<const fs::path> folders, const char* file, int flags, std::string& tried) {
+namespace {
+
+// dlopen's handle of the file, or null and the loader's message.
+void* load(const fs::path& path, bool global, std::string& problem) {
+  const int flags = RTLD_NOW | (global ? RTLD_GLOBAL : RTLD_LOCAL) | RTLD_NODELETE;
+  if (void* module = dlopen(path.c_str(), flags)) return module;
+  const char* reason = dlerror();
+  problem = reason != nullptr ? reason : path.string() + ": cannot be loaded";
+  return nullptr;
+}
+
+void check_version(void* module, const ModuleInfo& info) {
+  auto* version = reinterpret_cast<int64_t (*)()>(function_in(module, info.file, info.version_function));
+  const int64_t found = version();
+  check(found == info.version,
+        "the module {} belongs to another build of Trifold (version {}, not {}): "
+        "build and install both together",
+        info.file, found, info.version);
+}
+
+// Whether a loader's message about `file` says that another file, which it links, was not found.
+bool names_missing_library(const std::string& problem, const fs::path& file) {
+  return problem.ends_with(": cannot open shared object file: No such file or directory") &&
+         !problem.starts_with(file.string() + ":");
+}
+
+}  // namespace
+
+void* open_module(std::span<const fs::path> folders, const ModuleInfo& module, std::string& tried) {
   for (const fs::path& folder : folders) {
-    const fs::path path = folder / file;
+    const fs::path path = folder / module.file;
     std::error_code error;
     if (!fs::exists(path, error)) {
       tried += fmt::format("\n  {}: there is no such file", path.string());
       continue;
     }
-    if (void* module = dlopen(path.c_str(), flags | RTLD_NODELETE)) return module;
-    const char* reason = dlerror();
-    tried += fmt::format("\n  {}", reason != nullptr ? reason : path.string() + ": cannot be loaded");
+    std::string problem;
+    if (void* opened = load(path, module.global, problem)) {
+      check_version(opened, module);
+      return opened;
+    }
+    tried += fmt::format("\n  {}", problem);
   }
   return nullptr;
 }
@@ -52,11 +83,28 @@ void* function_in(void* module, const char* file, const char* name) {
   return symbol;
 }
 
-void check_module_version(const char* file, int64_t found, int64_t expected) {
-  check(found == expected,
-        "the module {} belongs to another build of Trifold (version {}, not {}): "
-        "build and install both together",
-        file, found, expected);
+ModuleReport report_module(std::span<const fs::path> folders, const ModuleInfo& module) {
+  using State = ModuleReport::State;
+  ModuleReport report;
+  for (const fs::path& folder : folders) {
+    const fs::path path = folder / module.file;
+    std::error_code error;
+    if (!fs::exists(path, error)) continue;
+    std::string problem;
+    void* opened = load(path, module.global, problem);
+    if (opened == nullptr) {
+      if (report.state != State::Absent) continue;  // the first file is reported
+      report = {names_missing_library(problem, path) ? State::NeedsLibrary : State::Broken, path, problem};
+      continue;
+    }
+    try {
+      check_version(opened, module);
+      return {State::Usable, path, "", opened};
+    } catch (const Error& other_build) {
+      return {State::Broken, path, other_build.what()};
+    }
+  }
+  return report;
 }
 
 }  // namespace trifold

@@ -1,7 +1,5 @@
 #include "preprocess/parquet_library.h"
 
-#include <dlfcn.h>
-
 #include "core/error.h"
 #include "core/module.h"
 
@@ -16,6 +14,8 @@ constexpr const char* kParquetAdvice =
     "TRIFOLD_MODULE_PATH; or "
     "take another format, such as CSV.";
 
+constexpr ModuleInfo kParquetModule{kParquetModuleFile, "trifold_parquet_version", kParquetModuleVersion};
+
 template <class Function>
 Function* in_parquet_module(void* module, const char* name) {
   return reinterpret_cast<Function*>(function_in(module, kParquetModuleFile, name));
@@ -23,13 +23,10 @@ Function* in_parquet_module(void* module, const char* name) {
 
 ParquetLibrary load_parquet(const std::string& file) {
   std::string tried;
-  void* module = open_module(module_folders(), kParquetModuleFile, RTLD_NOW | RTLD_LOCAL, tried);
+  void* module = open_module(module_folders(), kParquetModule, tried);
   if (module == nullptr)
     fail("{}: the module {}, which reads and writes Parquet files, cannot be loaded:{}\n{}", file,
          kParquetModuleFile, tried, kParquetAdvice);
-  check_module_version(kParquetModuleFile,
-                       in_parquet_module<ParquetModuleVersion>(module, "trifold_parquet_version")(),
-                       kParquetModuleVersion);
   return {in_parquet_module<ParquetModuleOpen>(module, "trifold_parquet_open"),
           in_parquet_module<ParquetModuleWrite>(module, "trifold_parquet_write")};
 }
@@ -39,6 +36,13 @@ ParquetLibrary load_parquet(const std::string& file) {
 const ParquetLibrary& parquet_library(const std::string& file) {
   static const ParquetLibrary kLibrary = load_parquet(file);
   return kLibrary;
+}
+
+ParquetReport report_parquet() {
+  ParquetReport report{report_module(module_folders(), kParquetModule), ""};
+  if (report.module.module != nullptr)
+    report.arrow = in_parquet_module<ParquetModuleLibrary>(report.module.module, "trifold_parquet_library")();
+  return report;
 }
 
 }  // namespace trifold

@@ -12,7 +12,7 @@
 namespace trifold {
 
 constexpr const char* kParquetModuleFile = "trifold_parquet.so";
-constexpr int64_t kParquetModuleVersion = 4;
+constexpr int64_t kParquetModuleVersion = 5;
 
 // Reads a file. Functions that return bool return whether they succeeded; after a failure problem() says why.
 class ParquetModuleFile {
@@ -48,6 +48,8 @@ class ParquetModuleWriter {
 
 // Names that the module exports.
 using ParquetModuleVersion = int64_t();  // trifold_parquet_version
+using ParquetModuleLibrary =
+    const char*();  // trifold_parquet_library: Arrow's version; lives until the process ends
 // trifold_parquet_open: opens a file, whose columns `threads` threads decompress. Returns null, with the problem in
 // why[0, bytes), if it is not a Parquet file. The caller owns the result.
 using ParquetModuleOpen = ParquetModuleFile*(const char* path, int threads, char* why, size_t bytes);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 
+#include "comm/cuda/cuda_report.h"
 #include "comm/cuda/nccl_comm.h"
 #include "comm/cuda_module.h"
 #include "core/cuda/cuda_device.h"
@@ -42,6 +43,8 @@ int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 int trifold_cuda_device_count() { return trifold::cuda::device_count(); }
 
 size_t trifold_cuda_device_memory(int index) { return trifold::cuda::device_memory(index); }
+
+void trifold_cuda_report(trifold::CudaReport* report) { trifold::cuda::fill(*report); }
 
 const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& which) {
   static std::mutex mutex;

@@ -9,6 +9,7 @@ namespace {
 Nccl open_nccl() {
   const Library library("libnccl.so.2", "NCCL");
   Nccl table;
+  library.find("ncclGetVersion", &table.version);
   library.find("ncclGetErrorString", &table.text);
   library.find("ncclGetLastError", &table.last_error);
   library.find("ncclGetUniqueId", &table.unique_id);

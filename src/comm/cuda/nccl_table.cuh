@@ -6,6 +6,7 @@
 namespace trifold::cuda {
 
 struct Nccl {
+  decltype(ncclGetVersion)* version = nullptr;
   decltype(ncclGetErrorString)* text = nullptr;
   decltype(ncclGetLastError)* last_error = nullptr;
   decltype(ncclGetUniqueId)* unique_id = nullptr;

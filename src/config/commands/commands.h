@@ -61,6 +61,10 @@ OptionTable options_of(PlanLinesConfig& config);
 Findings findings(const PlanLinesConfig& config);
 PlanLinesConfig resolve(PlanLinesConfig config);
 
+OptionTable options_of(DoctorConfig& config);
+Findings findings(const DoctorConfig& config);
+DoctorConfig resolve(DoctorConfig config);
+
 OptionTable options_of(TokenizeConfig& config);
 Findings findings(const TokenizeConfig& config);
 TokenizeConfig resolve(TokenizeConfig config);
@@ -100,6 +104,6 @@ struct TextRequest {
 using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig,
                              InspectConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig,
                              TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig,
-                             PlanLinesConfig, ScoreConfig, EvaluateRecommenderConfig>;
+                             PlanLinesConfig, ScoreConfig, EvaluateRecommenderConfig, DoctorConfig>;
 
 }  // namespace trifold

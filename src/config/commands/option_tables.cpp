@@ -324,6 +324,16 @@ OptionTable options_of(PlanLinesConfig& config) {
   return table;
 }
 
+OptionTable options_of(DoctorConfig& config) {
+  OptionTable table;
+  table.group("Report");
+  table.add("json", &config.json, "Write the report to this file as JSON; -: print it instead of the table.")
+      .writes("FILE", {json_mark("doctor")})
+      .absent("none")
+      .of_host();
+  return table;
+}
+
 OptionTable options_of(TokenizeConfig& config) {
   OptionTable table;
   table.group("Files");

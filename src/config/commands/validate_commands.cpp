@@ -163,6 +163,10 @@ Findings findings(const PlanLinesConfig& config) { return problems_of_options(co
 
 PlanLinesConfig resolve(PlanLinesConfig config) { return without_problems(std::move(config)); }
 
+Findings findings(const DoctorConfig& config) { return problems_of_options(config).findings(); }
+
+DoctorConfig resolve(DoctorConfig config) { return without_problems(std::move(config)); }
+
 Findings findings(const TokenizeConfig& config) {
   Problems problems = problems_of_options(config);
   return problems.findings();

@@ -399,6 +399,11 @@ struct PlanLinesConfig {
   bool closed_form = false;  // step times alone, without memory and simulation
 };
 
+// `trifold doctor`: what this host and this build have.
+struct DoctorConfig {
+  std::optional<std::string> json;  // file for the report; "-": standard output, instead of the table
+};
+
 // `trifold tokenize`: text or JSON lines -> output_prefix.bin and output_prefix.idx
 struct TokenizeConfig {
   std::string input;          // required

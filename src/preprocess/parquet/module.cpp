@@ -2,6 +2,7 @@
 #include "preprocess/parquet_module.h"
 
 #include <arrow/c/bridge.h>
+#include <arrow/config.h>
 #include <arrow/memory_pool.h>
 #include <arrow/record_batch.h>
 #include <arrow/util/thread_pool.h>
@@ -86,6 +87,8 @@ class ArrowParquetFile final : public ParquetModuleFile {
 extern "C" {
 
 int64_t trifold_parquet_version() { return trifold::kParquetModuleVersion; }
+
+const char* trifold_parquet_library() { return arrow::GetBuildInfo().version_string.c_str(); }
 
 trifold::ParquetModuleFile* trifold_parquet_open(const char* path, int threads, char* why, size_t bytes) {
   std::string problem;
