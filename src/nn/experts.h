@@ -135,8 +135,8 @@ class Experts final : public Layer {
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
 
  private:
-  // Rows sorted by expert: the first row of each expert, and in own_ of dropped choices if any may be dropped; the row
-  // of each choice; and the token of each row.
+  // Rows sorted by expert: the first row of each expert and, in own_, of dropped choices if choices may be dropped; the
+  // row of each choice; and the token of each row.
   struct Order {
     SlotId first, row, token;
   };
@@ -155,7 +155,7 @@ class Experts final : public Layer {
   void route_input(Run& run, Tensor x, Saved& saved) const;
   // Forward of the saved input into y [T, C]. Returns shared(), in scratch that the caller releases.
   Tensor compute_output(Run& run, Tensor y, SharedExpert shared, Saved& saved) const;
-  // This rank's rows of a tensor over all tensor ranks; `gathered` is the inverse.
+  // own_rows returns this rank's rows of a tensor over all tensor ranks; `gathered` is the inverse.
   Tensor own_rows(Tensor all) const;
   Tensor gathered(Run& run, Arena& arena, Tensor own) const;
   // Batch::padding of all tokens, and of this rank's rows; no data if there is none.
@@ -191,10 +191,12 @@ class Experts final : public Layer {
   bool find_counts(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
   // Counts the choices of whole sequences into saved[counts_]; `balance` and `z` [T] are scratch.
   void count_over_context(Run& run, Tensor balance, Tensor z, const Saved& saved) const;
+  // Whether one round has all rows.
   bool single_round(Run& run, const Saved& saved) const;
   // Prepares a round: orders the rows received and exchanges their gates. Tensors are in `arena`; `inner` is not
   // computed.
   Round make_round(Run& run, Arena& arena, const Saved& saved, int64_t number) const;
+  // The single round, from save slots.
   Round kept_round(const Saved& saved) const;
   // Calls body(round) for the kept round, or for each of several rounds, which are in scratch during the call.
   template <class Body>
@@ -223,6 +225,7 @@ class Experts final : public Layer {
                const Round& round) const;
   // Yields to the other half as often as a single round does. Called before several rounds, which do not yield.
   void yield_for_rounds(Run& run) const;
+  // Returns the gradient of x; adds the gradients of weights if `with_weights`.
   Tensor compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved& saved, bool with_weights) const;
   // Adds the gradients of weights. `received` is the input as dispatched again, without dims if it was not.
   void add_gradients(Run& run, Tensor received, Saved& saved) const;

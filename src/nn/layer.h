@@ -74,8 +74,8 @@ class TensorWatch {
   virtual void see(std::string_view layer, std::string_view what, Tensor tensor, Stream& stream) = 0;
 };
 
-// The other half of a pair: of a forward and a backward that a plan runs side by side on one rank, one computes while
-// the other's messages are in flight.
+// The other half of a pair of actions. A plan runs the halves, a forward and a backward, together on one rank: one
+// computes while the other's messages are in flight.
 class OtherHalf {
  public:
   explicit OtherHalf(Stream& stream) : exchanges(stream) {}
@@ -146,7 +146,7 @@ struct Run {
   }
   // Yields to the other half. A layer calls it once its communication is enqueued and its further computation depends
   // on it. The number of calls must not depend on data, so that all ranks of a stage interleave the halves, and their
-  // collectives, in the same order. A repeated forward does not yield: the other half has no turns for it.
+  // collectives, in the same order. A repeated forward does not yield, because the other half has no turns for it.
   void yield() const {
     if (other_half != nullptr && !repeats) other_half->compute();
   }
@@ -160,23 +160,24 @@ struct Run {
   // Factors for operations: loss_scale times `constant`; loss_scale times a batch value; and a batch value alone. On a
   // device kernels read them at run time, so a captured graph can be replayed.
   Factor loss_factor(double constant = 1) const {
-    const Tensor& late = batch->loss_factors;
-    return late.data != nullptr ? Factor(constant, late.rows(0, 1)) : Factor(constant * loss_scale);
+    const Tensor& factors = batch->loss_factors;
+    return factors.data != nullptr ? Factor(constant, factors.rows(0, 1)) : Factor(constant * loss_scale);
   }
   Factor loss_factor(BatchValueId id) const {
-    const Tensor& late = batch->loss_factors;
+    const Tensor& factors = batch->loss_factors;
     const int row = 1 + id.index;
-    return late.data != nullptr ? Factor(1, late.rows(row, row + 1)) : Factor(loss_scale * batch_value(id));
+    return factors.data != nullptr ? Factor(1, factors.rows(row, row + 1))
+                                   : Factor(loss_scale * batch_value(id));
   }
   Factor batch_factor(BatchValueId id) const {
-    const Tensor& late = batch->loss_factors;
+    const Tensor& factors = batch->loss_factors;
     const int row = 1 + kMostBatchValues + id.index;
-    return late.data != nullptr ? Factor(1, late.rows(row, row + 1)) : Factor(batch_value(id));
+    return factors.data != nullptr ? Factor(1, factors.rows(row, row + 1)) : Factor(batch_value(id));
   }
   // Whether this forward is part of a training step, not of evaluation or sampling.
   bool has_backward() const { return training && grads != nullptr; }
-  // f64 [1], to which a block adds the loss term's sum over this micro-batch (nn/reports.h). Only if loss_terms has
-  // dims.
+  // f64 [1], to which a block adds the loss term's sum over this micro-batch (nn/reports.h). May be called only if
+  // loss_terms has dims.
   Tensor loss_term(LossTermId id) const { return loss_terms.rows(id.index, id.index + 1); }
   // Whether counters are collected; `counter` may be called only then.
   bool counts() const { return counters.rank() > 0; }
