@@ -83,7 +83,7 @@ class Table(unittest.TestCase):
     def test_the_architecture_page_has_the_same_table(self):
         levels, level = {}, None
         for line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8").splitlines():
-            match = re.match(r"\s{4}(?:level (\d+))?\s+(?:src/)?(\w+)\s{2,}\S", line)
+            match = re.match(r"\| (\d+)? ?\| `(\w+)` \|", line)
             level = int(match.group(1)) if match and match.group(1) else level
             if match and match.group(2) in check_layers.LEVELS:
                 levels[match.group(2)] = level

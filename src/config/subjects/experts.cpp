@@ -117,8 +117,8 @@ void add_experts(OptionTable& table, ModelConfig& model) {
   table
       .add(
           "moe-router-load-balancing-type", &model.moe_router_load_balancing_type,
-          "Choices that the load-balancing loss counts: those of each sequence, of each micro-batch, "
-          "or of the previous global batch. The first and the last depend on neither mesh nor micro-batch size.")
+          "Samples over which the load-balancing loss counts the tokens of each expert: a sequence, a micro-batch, "
+          "or the previous global batch. The first and the last depend on neither mesh nor micro-batch size.")
       .only_with("num-experts")
       .excludes({"schedule", kAsynchronousSchedules},
                 "whose global batches overlap: none has ended when the next begins",
@@ -202,8 +202,8 @@ void add_expert_ranks(OptionTable& table, MeshConfig& mesh) {
       .as_note();
   table
       .add("overlap-moe-expert-parallel-comm", &mesh.overlap_moe_expert_parallel_comm,
-           "If the schedule pairs a forward with a backward (dualpipe-v), let them take turns: "
-           "each computes while rows of the other travel between experts. Same results, more memory.")
+           "If the schedule pairs a forward with a backward (dualpipe-v), let them alternate: each computes "
+           "while the other exchanges rows with its experts. Same results, more memory.")
       .of_execution()
       .only_with(several_expert_ranks(), "because no rows are exchanged between ranks")
       .excludes({"zero-stage", "3"}, "which cuts forwards and backwards into blocks",

@@ -29,7 +29,7 @@ Option& add_tokenizer_model(OptionTable& table, Field model) {
 Option& add_end_token(OptionTable& table, Field token) {
   return table.add("eod-token", token, "Text of the token that ends a document, such as <|endoftext|>.")
       .takes("TOKEN")
-      .absent("eos_token or eos_token_id of the files beside the tokenizer's, or the usual one");
+      .absent("eos_token or eos_token_id of the files next to the tokenizer's, or the usual one");
 }
 
 void add_bad_records(OptionTable& table, Field reaction, Field most) {
