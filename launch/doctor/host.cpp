@@ -27,8 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using State = Check::State;
 
-constexpr size_t kLittleSharedMemory = size_t{256}
-                                       << 20;  // bytes; 64 MiB is a container's default
+constexpr size_t kLittleSharedMemory = size_t{256} << 20;  // bytes; 64 MiB is a container's default
 
 void check_cpu(Check& check) {
   const int cores = available_cores();

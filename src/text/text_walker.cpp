@@ -94,7 +94,8 @@ bool TextWalker::read_more(std::string& text, std::vector<RawDocument>& document
     go_to({position_.epoch + 1, 0, 0});
     return false;
   }
-  const Permutation order(philox_key(seed_, fmt::format("stream, epoch {}", position_.epoch)), files_.parts());
+  const Permutation order(philox_key(seed_, fmt::format("stream, epoch {}", position_.epoch)),
+                          files_.parts());
   const int64_t part = order(position_.part);
   const StreamFile& file = files_.file_of(part);
   if (file.packing != Packing::None) {

@@ -7,9 +7,10 @@ namespace trifold {
 void add_recompute(OptionTable& table, MeshConfig& mesh) {
   table.group("Memory");
   table
-      .add("recompute-granularity", &mesh.recompute_granularity,
-           "Activations that backward recomputes instead of storing: attention's (selective) or whole layers' "
-           "(full).")
+      .add(
+          "recompute-granularity", &mesh.recompute_granularity,
+          "Activations that backward recomputes instead of storing: attention's (selective) or whole layers' "
+          "(full).")
       .of_execution();
   table
       .add("tiled-mlp", &mesh.tiled_mlp,
