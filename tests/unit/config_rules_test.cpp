@@ -90,6 +90,16 @@ TEST(ConfigRules, HasNoEffect) {
             Words{"--heat 2.5 has no effect with --gas, whose flame is fixed: leave one of them out"});
 }
 
+// A printed configuration has such values.
+TEST(ConfigRules, AnOptionWithTheValueThatItHasWhenAbsentIsNotGiven) {
+  const AddRule rule = [](OptionTable& table) {
+    table.change("guests").absent("--plates").no_effect_with("gas", "whose flame is fixed");
+  };
+  EXPECT_EQ(broken(rule, [](Kitchen& k) { k.guests = 6, k.gas = true; }), Words());
+  EXPECT_EQ(broken(rule, [](Kitchen& k) { k.guests = 5, k.gas = true; }),
+            Words{"--guests 5 has no effect with --gas, whose flame is fixed: leave one of them out"});
+}
+
 TEST(ConfigRules, MayBeANote) {
   const AddRule rule = [](OptionTable& table) {
     table.change("heat").only_with("guests").as_note().no_effect_with("gas", "whose flame is fixed");

@@ -57,9 +57,14 @@ std::string as_wanted(const Option& option, const When::Term& term) {
   return is_flag(option) ? "--" + option.name : fmt::format("--{} {}", option.name, option.argument);
 }
 
+// Whether the value differs from the one without the option: the default, or the value of the option that
+// Option::when_absent names ("--train-iters").
 bool is_given(const Option& option, const RuleScope& scope) {
   const auto index = static_cast<size_t>(&option - scope.table.options().data());
-  return !same_value(option, scope.defaults.options()[index]);
+  if (same_value(option, scope.defaults.options()[index])) return false;
+  if (!option.when_absent.starts_with("--")) return true;
+  const Option* source = scope.table.find(option.when_absent.substr(2));
+  return source == nullptr || value_text(option) != value_text(*source);
 }
 
 bool holds(const Option& option, const When::Term& term, const RuleScope& scope) {

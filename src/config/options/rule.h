@@ -31,7 +31,8 @@ struct AtLeast {
 inline constexpr AtLeast kAboveZero{std::numeric_limits<double>::min()};
 
 // A statement about options of a command. It holds if one of its terms holds: an option is given, that is, its value is
-// not the default; an option has one of some values; or an option's value is large enough.
+// neither the default nor, where Option::when_absent names another option, the value of that option; an option has one
+// of some values; or an option's value is large enough.
 class When {
  public:
   struct Term {
