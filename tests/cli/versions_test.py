@@ -16,6 +16,7 @@ from program import ProgramTest
 
 ARCHIVES = sorted((pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "tests/data/versions").glob("*.tar.xz"))
 OUTPUTS = ("--save", "--log-json", "--output", "--output-prefix", "--json", "--predictions", "--schedule-csv")
+NOT_COMPARED = ("zb.csv",)  # the order of a schedule may change
 MESH = ("--ranks", "--tp", "--pp", "--ep", "--zero-stage", "--placement")
 
 # Numbers in JSON that depend on the machine and its load, and forecasts, whose formulas may change.
@@ -23,6 +24,11 @@ MEASURED = re.compile(r"second|time|_ms|per_s|bytes|memory|flop|mfu|rate_|effici
 
 # Jobs whose results have changed on purpose (docs/compatibility.md): they only have to work. `unknown` ones have a test of their own.
 CHANGED = ("counted", "counted_resumed", "din_unknown", "wide_unknown")
+
+# Options that say today what the earlier program did without them (docs/compatibility.md).
+MEANT = {("82db041", "dcn"): ("--data-format", "csv-hex"),
+         ("82db041", "dcn_resumed"): ("--data-format", "csv-hex"),
+         ("82db041", "dlrm_config"): ("--table-rows", "data")}
 
 # Options that continue a kept run on another mesh than in its kept command line.
 OTHER_MESHES = {
@@ -120,7 +126,10 @@ class Kept:
                 arguments.append(f"again/{word}")
             elif "--ranks" not in more or word != "--sequence-parallel":
                 arguments.append(word)
-        return self.trifold(*arguments, *more, **options)
+        return self.trifold(*arguments, *more, *self.meant(name), **options)
+
+    def meant(self, name):
+        return MEANT.get((self.archive.name.split(".")[0], name), ())
 
     def outputs(self, name):
         arguments = self.lines[name]
@@ -189,8 +198,9 @@ class Kept:
         for name in self.lines:
             with self.subTest(name):
                 printed, _ = self.again(name)
-                for path in self.outputs(name) if name not in CHANGED else ():
-                    self.check_output(path)
+                for path in self.outputs(name):
+                    if name not in CHANGED and path not in NOT_COMPARED:
+                        self.check_output(path)
                 if self.lines[name][0] == "generate":
                     self.assertEqual(printed, (self.folder / "printed" / name).read_text())
         for line in (self.folder / "sums.txt").read_text().splitlines():
@@ -280,7 +290,7 @@ class Kept:
             kept = self.values((self.folder / "printed" / name).read_text())
             self.assertGreater(len(kept), 20)
             self.assertEqual({option: now.get(option) for option in kept}, kept)
-            self.trifold(command, "--config", f"printed/{name}", "--log-json", f"again/{name}.jsonl")
+            self.trifold(command, "--config", f"printed/{name}", "--log-json", f"again/{name}.jsonl", *self.meant(name))
         self.check_json("zb_run.jsonl", 3e-5, other="again/gpt_config.jsonl")
 
     @staticmethod

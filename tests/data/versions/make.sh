@@ -146,7 +146,11 @@ dlrm="--train-data criteo --valid-data criteo --embedding-dim 2 --eval-interval 
 job dlrm recommend $dlrm --train-iters 3 --ranks 2 --placement row --save dlrm --log-json dlrm.jsonl
 job dlrm_resumed recommend $dlrm --train-iters 6 --ranks 3 --placement column --load dlrm --log-json dlrm_resumed.jsonl
 job dlrm_config recommend $dlrm --print-config
-job dlrm_planned plan $dlrm --ranks 2 --json dlrm_planned.json
+if "$program" plan $dlrm --print-config > messages 2>&1; then  # plans recommenders without a file
+  job dlrm_planned plan $dlrm --ranks 2 --json dlrm_planned.json
+else
+  job dlrm_planned plan --config printed/dlrm_config --ranks 2 --json dlrm_planned.json
+fi
 plain="--train-data plain.csv --table-rows 10-5 --dense-features 2 --id-policy modulo --valid-samples 20 --interaction cross --cross-layers 2
   --cross-rank 2 --embedding-dim 2 $mlp --optimizer adam --embedding-optimizer adam --lr 0.01"
 job dcn recommend $plain --train-iters 4 --eval-interval 2 --save dcn --log-json dcn.jsonl
