@@ -46,7 +46,8 @@ TextColumn& name_column(TextLayout& layout, const std::string& name, TextColumn:
     for (const TextColumn& column : layout.columns) names.push_back(column.name);
     if (place.text && names.size() == 1 && names[0].empty())
       bad_input(
-          "{}: the first line is empty, but it must name the columns; if the text has no such line, name them with --columns",
+          "{}: the first line is empty, but it must name the columns; if the text has no such line, name "
+          "them with --columns",
           place.where);
     const char* hint = "";
     if (place.text)

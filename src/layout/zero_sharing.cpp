@@ -36,7 +36,9 @@ int group_size(const ZeroConfig& config, const MeshSizes& sizes, std::span<const
       for (const int run : runs_on_nodes(sizes, at, nodes))
         if (run != group)
           bad_input(
-              "--zero-group-size node: some nodes have {} data-parallel ranks of a group, others {}; start the same number of ranks on every node, a multiple of tensor {} ranks, or a number for --zero-group-size",
+              "--zero-group-size node: some nodes have {} data-parallel ranks of a group, others {}; "
+              "start the same number of ranks on every node, a multiple of tensor {} ranks, or a number "
+              "for --zero-group-size",
               group, run, sizes[Axis::Tp]);
   if (group == 1 && sizes.ranks(kDataAxes) > 1)
     bad_input(

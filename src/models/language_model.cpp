@@ -97,7 +97,8 @@ void check_parts(const ModelConfig& config, int parts, int tensor_ranks, int64_t
     bad_input("--pipeline-vocab-parts {} needs a GPT, whose output layer can be cut", parts);
   if (padded_vocab % (int64_t{parts} * tensor_ranks) != 0)
     bad_input(
-        "--pipeline-vocab-parts {} x --tensor-model-parallel-size {} does not divide the padded vocabulary of {} tokens",
+        "--pipeline-vocab-parts {} x --tensor-model-parallel-size {} does not divide the padded "
+        "vocabulary of {} tokens",
         parts, tensor_ranks, padded_vocab);
 }
 

@@ -157,7 +157,8 @@ class NormFile {
     if (header_[0] != (in_block ? 1 : 0) || header_[1] < 1 || header_[2] < 0 || header_[3] < 0 ||
         header_[3] > kMostDense || header_[4] < 1 || header_[4] > kMostSlots)
       bad_input(
-          "{} is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense features and {} slots",
+          "{} is not a Norm file of HugeCTR: its header says check {}, {} records, {} labels, {} dense "
+          "features and {} slots",
           path, header_[0], header_[1], header_[2], header_[3], header_[4]);
     if (header_[2] != 1)
       bad_input("{} has {} labels per sample; only files with one are supported", path, header_[2]);

@@ -102,7 +102,8 @@ std::vector<AttendedBag> attended_bags(const DlrmConfig& config, const ClickSche
     for (const AttendedBag& other : bags)
       if (bag.candidate == other.column)
         bad_input(
-            "--attention {}: the vector of {} is the candidate of {}, so it cannot itself be pooled by attention: leave "
+            "--attention {}: the vector of {} is the candidate of {}, so it cannot itself be pooled by "
+            "attention: leave "
             "{} out, or give {} another candidate",
             option, other.name, bag.name, other.name, bag.name);
   return bags;

@@ -126,7 +126,8 @@ OpTable make_fp8_table(CudaDevice* device) {
   const Properties& found = device->properties();
   if (found.major * 10 + found.minor < 89)
     bad_input(
-        "--fp8: {} has compute capability {}.{}, but products in 8 bits need at least 8.9 (Ada, Hopper): leave the option out",
+        "--fp8: {} has compute capability {}.{}, but products in 8 bits need at least 8.9 (Ada, Hopper): "
+        "leave the option out",
         device->name(), found.major, found.minor);
   OpTable ops = with_contract<raw_fp8_ops>();
   ops.device = device;
