@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training throughput of a GPT-2 in PyTorch on a GPU, for tests/gpu.sh, with which Trifold's is compared.
+"""Training throughput of a GPT-2 in PyTorch, with which Trifold's is compared: on a GPU, for tests/gpu.sh, or on processors.
 
     python3 tools/reference/gpt_speed_torch.py --layers 12 --width 768 --heads 12 --batch 32 [--steps 10] [--largest]
         [--bf16-parameters] [--max-autotune]
@@ -10,10 +10,16 @@ compiled, with flash and with cuDNN attention: tokens a second (median step), th
 compiled runs with neither attention. --bf16-parameters keeps parameters, gradients and the optimizer's state in bf16 instead, which
 is less than Trifold keeps but PyTorch's fastest; --max-autotune compiles so, and then nothing runs eagerly. With --largest instead the largest batch, to an eighth of it, that runs compiled
 with flash attention: doubled from --batch while it fits, then halfway twice.
+
+    python3 tools/reference/gpt_speed_torch.py --cpu --batch 4 --length 256 [--steps 10]
+
+On processors everything is in f32, with PyTorch's own number of threads and choice of attention; a line for each of eager and compiled,
+with the most memory that the process has had so far.
 """
 
 import argparse
 import gc
+import resource
 import statistics
 import sys
 import time
@@ -88,6 +94,23 @@ def measure(options, compiled, backend):
     return rate, total - free, torch.cuda.max_memory_allocated()
 
 
+def measure_cpu(options, compiled):
+    """Tokens a second on processors."""
+    model = Gpt(options.layers, options.width, options.heads, options.length)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    run = torch.compile(model) if compiled else model
+    ids = torch.randint(VOCABULARY, (options.batch, options.length))
+    seconds = []
+    for _ in range(options.steps + 3):
+        start = time.perf_counter()
+        run(ids, ids).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds.append(time.perf_counter() - start)
+    return options.batch * options.length / statistics.median(seconds[3:])
+
+
 def forget():
     """Gives back what the last variant had, also where an error's traceback or a cycle held it."""
     torch._dynamo.reset()
@@ -120,9 +143,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("layers", 12), ("width", 768), ("heads", 12), ("batch", 32), ("length", 1024), ("steps", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    for name in ("largest", "bf16-parameters", "max-autotune"):
+    for name in ("largest", "bf16-parameters", "max-autotune", "cpu"):
         parser.add_argument(f"--{name}", action="store_true")
     options = parser.parse_args()
+    if options.cpu:
+        for compiled in (False, True):
+            rate = measure_cpu(options, compiled)
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            print(f"torch {torch.__version__} {'compiled' if compiled else 'eager'}, {torch.get_num_threads()} threads: "
+                  f"{rate:.1f} tokens/s, peak {peak:.2f} GiB", flush=True)
+        return 0
     torch.backends.cuda.matmul.allow_tf32 = True
     if options.largest:
         print(f"torch {torch.__version__} compiled, flash: largest batch {largest_batch(options)}")
