@@ -38,6 +38,7 @@ JOBS = {
                   {"--save": "new", "--log-json": "new.jsonl"}),
     "score": (["score", "--load", "dlrm", "--data", "day.csv", "--dictionaries-of", "clicks", *ONE], {"--output": "new.csv"}),
     "evaluate-recommender": (["evaluate", "--load", "dlrm", "--data", "clicks", *ONE], {"--json": "new.json"}),
+    "doctor": (["doctor"], {"--json": "new.json"}),
 }
 
 # Options that name files which the jobs above do not write: files without a name, and a cache for a GPU.
