@@ -276,6 +276,12 @@ class Repeat(unittest.TestCase):
             self.assertIn(message, done.stderr)
         self.program.write_text("#!/bin/bash\necho nothing\n", encoding="utf-8")
         self.assertIn("no figure for 'one', 'speed'", self.repeat().stderr)
+        tool.write(self.folder, tiny(commands=[{"run": "false", "extract": [{"row": "time", "column": "speed", "seconds": True}]}]))
+        self.assertIn("ended with status 1", self.repeat().stderr)
+        tool.write(self.folder, tiny(commands=[{"run": "echo 1", "extract": [{"row": "time", "column": "speed", "regex": "a(1)"}]}]))
+        self.assertIn("the output has no match", self.repeat().stderr)
+        tool.write(self.folder, tiny(commands=[{"run": "echo a1; false", "extract": [{"row": "time", "column": "speed", "regex": "a(1)"}]}]))
+        self.assertIn("| time | speed, rows/s | 1 | 1 | 1.000 |", self.repeat().stdout)
 
     def test_files_are_listed_shown_and_checked(self):
         self.assertIn("tiny ", self.run_tool("list", "tiny").stdout)
