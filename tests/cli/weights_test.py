@@ -131,7 +131,7 @@ class Weights(ProgramTest):
         for numbers, words in ((broken, "nan in row 1, column 2"), (value.astype("<f8") * 1e300, "inf in row 0, column 0, as f32")):
             dlrm_checkpoint.write_safetensors(self.folder / "broken.safetensors", {**model, name: numbers})
             _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", "broken.safetensors", status=2)
-            self.assertRegex(err, f"broken.safetensors: \\S*embedding.C1.weight is .*{words}")
+            self.assertRegex(err, f"broken.safetensors: \\S*embedding.C1.weight has .*{words}")
         (self.folder / "short.safetensors").write_bytes(golden.read_bytes()[:-5])
         for name in ("short.safetensors", "none.safetensors"):
             _, err = self.trifold("recommend", *DATA, *MODEL, *STILL, "--init-weights", name, status=2)

@@ -228,7 +228,7 @@ TEST(Graphs, MoreAddressesThanGraphsAreKept) {
   const Noted run = train_and_note(with_graphs(config), 0, 0, 0);
   EXPECT_EQ(graph_launches() - before, (1 + 3) * 64 * (config.model.num_layers + 2) * 2);
   expect_same_bits(run.curve, train(on_device(config)));
-  EXPECT_NE(run.note.find(" meets more than 64 sets of addresses"), std::string::npos) << run.note;
+  EXPECT_NE(run.note.find(" is called with more than 64 sets of addresses"), std::string::npos) << run.note;
 }
 
 // Whichever rank has the failure, all get the note; it replaces a note about addresses.
