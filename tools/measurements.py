@@ -125,7 +125,7 @@ def ends(cell):
 
 
 def middle(cell):
-    """The number by which a cell is compared with that of another run: a median of runs, the middle of a range; else None."""
+    """The number that stands for a cell in comparisons: the median of runs, the middle of a range; None for other cells."""
     if is_number(cell):
         return cell
     if isinstance(cell, list):

@@ -229,7 +229,7 @@ class Simulation {
   std::vector<uint8_t> uses_;     // per slot
   std::vector<uint8_t> version_;  // per row, modulo 256
   std::vector<int32_t> missing_;
-  int32_t number_ = 2;  // of the batch
+  int32_t number_ = 2;  // number of the current batch; more than 1 above the 0 of unused slots
   int64_t hand_ = 0;
 };
 
@@ -241,7 +241,7 @@ class Store {
   virtual void store(const Batch& batch) = 0;
   virtual void load(Batch& batch) = 0;
   virtual void end_batch() {}
-  // Brings all that is under way to its place on the disk.
+  // Waits until the writes in flight and the compactions of the store are done.
   virtual void settle() = 0;
   virtual double bytes_on_disk() const = 0;
 };

@@ -3,8 +3,8 @@
 #
 #   row_stores.sh PROGRAM FOLDER [--stores "ours rocksdb mapped announced"] [--rounds N] [--room GIB] [OPTION...]
 #
-# FOLDER is on the disk in question; what is made there is deleted after each run. --room is the memory of a store, beside what
-# the simulated cache takes in the program: 0.3 GiB unless given. The other options are the program's. Needs the right to
+# FOLDER is on the disk that is measured; files made there are deleted after each run. --room is the memory of a store, in
+# addition to the simulated cache in the program: 0.3 GiB unless given. The other options are the program's. Needs the right to
 # make a control group, of version 2 or 1. Exit status: 0; 1 after an error; 2 for invalid arguments.
 #
 # A table of 1 GB, and one of 20 GB as in docs/measurements/tables_in_files.json, with a cache of 3.2 GiB in 3.72; a mapped file has no log that fills:
