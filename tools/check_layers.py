@@ -24,7 +24,7 @@ LEVELS = {
     "mesh": 3, "data": 3,
     "nn": 4, "checkpoint": 4, "text": 4, "clicks": 4,
     "tensor_parallel": 5, "embedding": 5, "preprocess": 5, "tasks": 5,
-    "models": 6, "pipeline": 6, "data_parallel": 6, "zero": 6,
+    "models": 6, "graph": 6, "pipeline": 6, "data_parallel": 6, "zero": 6,
     "layout": 7,
     "plan": 8,
     "run": 9,
