@@ -8,7 +8,7 @@ work=$build/fuzz
 rm -rf "$work"/seeds "$work"/found
 mkdir -p "$work"
 python3 "$here/seeds.py" "$work/seeds" "$trifold"
-for name in manifest safetensors index pattern json; do
+for name in manifest safetensors index pattern graph json; do
   mkdir -p "$work/found/$name"
   # The new inputs go to the first folder; only what libFuzzer says at the end is of interest.
   if "$build/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -max_len=8192 -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \

@@ -5,6 +5,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -79,13 +80,59 @@ def json_text(folder):
             (folder / f"json{number}_{limits}").write_bytes(bytes([limits]) + text.encode())
 
 
+def graph(folder):
+    """The MLP's graph without what the reader ignores, and a graph with writes through views. run.sh cuts inputs at 8192 bytes:
+    a longer seed would be no JSON any more."""
+    with zipfile.ZipFile(ROOT / "tests/data/own_models/mlp.pt2") as archive:
+        whole = json.loads(archive.read("mlp/models/model.json"))
+    full = whole["graph_module"]["graph"]
+    signature = whole["graph_module"]["signature"]
+
+    def write(name, nodes, values, integers, inputs, outputs):
+        parts = {"graph": {"nodes": nodes, "tensor_values": values, "sym_int_values": integers},
+                 "signature": {"input_specs": inputs, "output_specs": outputs}}
+        head = {key: whole[key] for key in ("schema_version", "torch_version", "range_constraints")}
+        (folder / name).write_text(json.dumps({**head, "graph_module": parts}, separators=(",", ":")))
+
+    nodes = [{key: node[key] for key in ("target", "inputs", "outputs", "name")} for node in full["nodes"]]
+    for node in nodes:
+        for given in node["inputs"]:
+            del given["kind"]
+    nodes[1]["metadata"] = {"nn_module_stack": "k,,m.Net;a,first,torch.nn.modules.linear.Linear",
+                            "stack_trace": 'File "/p/model.py", line 7, in forward\n    y = self.first(x)'}
+    values = {name: {key: meta[key] for key in ("dtype", "sizes")} for name, meta in full["tensor_values"].items()}
+    write("mlp", nodes, values, {}, signature["input_specs"], signature["output_specs"])
+
+    def tensor(name):
+        return {"as_tensor": {"name": name}}
+
+    batch, four, two = values["features"]["sizes"][0], {"as_int": 4}, {"as_int": 2}
+    rows = [  # name, operation, arguments after the first one, its tensor, sizes
+        ("c", "clone.default", {}, "x", [batch, four]),
+        ("left", "slice.Tensor", {"dim": {"as_int": 1}, "start": {"as_int": 0}, "end": two}, "c", [batch, two]),
+        ("turned", "permute.default", {"dims": {"as_ints": [1, 0]}}, "left", [two, batch]),
+        ("row", "select.int", {"dim": {"as_int": 0}, "index": {"as_int": -1}}, "turned", [batch]),
+        ("all", "view.default", {"size": {"as_sym_ints": [{"as_name": "n"}, four]}}, "c", [batch, four]),
+        ("f", "fill_.Scalar", {"value": {"as_float": "Infinity"}}, "row", [batch]),
+        ("y", "relu.default", {}, "all", [batch, four]),
+        ("r", "reshape.default", {"shape": {"as_ints": [-1, 4]}}, "y", [batch, four]),
+        ("g", "zero_.default", {}, "r", [batch, four])]
+    nodes = [{"target": f"torch.ops.aten.{operation}", "name": name, "outputs": [tensor(name)],
+              "inputs": [{"name": "self", "arg": tensor(first)}] + [{"name": key, "arg": arg} for key, arg in more.items()]}
+             for name, operation, more, first, _ in rows]
+    values = {name: {"dtype": 7, "sizes": sizes} for name, _, _, _, sizes in [*rows, ("x", "", {}, "", [batch, four])]}
+    write("writes", nodes, values, {"n": batch}, [{"user_input": {"arg": tensor("x")}}],
+          [{"user_output": {"arg": tensor("g")}}])
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    for name in ("safetensors", "index", "manifest", "pattern", "json"):
+    for name in ("safetensors", "index", "manifest", "pattern", "graph", "json"):
         (root / name).mkdir(parents=True, exist_ok=True)
     safetensors(root / "safetensors")
     index(root / "index")
     pattern(root / "pattern")
+    graph(root / "graph")
     json_text(root / "json")
     manifest(root / "manifest", sys.argv[2])
 
