@@ -2,14 +2,48 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
+#include <string_view>
+
 #include "checkpoint/reader.h"
 #include "config/commands/json.h"
+#include "core/error.h"
 #include "core/printable.h"
+#include "graph/describe.h"
+#include "graph/pt2/archive.h"
+#include "graph/pt2/read_pt2.h"
 #include "launch/commands.h"
 
 namespace trifold::launch {
 
+namespace {
+
+constexpr std::string_view kGraphEnding = ".pt2";
+
+// A model that torch.export.save wrote.
+int run_graph(const InspectConfig& config) {
+  if (config.diff) bad_input("--diff compares checkpoints; {} is a graph of PyTorch", config.directory);
+  const graph::Archive archive(config.directory);
+  const graph::Pt2Model model =
+      graph::read_pt2(archive.model_text(), archive.model_where(), archive.tensors());
+  const std::string text = fmt::format(
+      "{}: a model exported by PyTorch {} (schema {}), {} nodes\n"
+      "Training such models is not available yet; this command shows what the file holds.\n\n{}",
+      config.directory, model.torch_version, model.schema_version, model.file_nodes,
+      graph::describe(model.graph));
+  fmt::print("{}", printable_message(text));
+  if (config.verify) {
+    archive.verify();
+    fmt::print("\nevery byte has the checksum of the archive\n");
+  }
+  return kDone;
+}
+
+}  // namespace
+
 int run(const InspectConfig& config) {
+  if (config.directory.ends_with(kGraphEnding) && !std::filesystem::is_directory(config.directory))
+    return run_graph(config);
   CheckpointReader checkpoint(config.directory);
   if (!config.diff) fmt::print("{}", printable_message(describe(checkpoint, to_json(ModelConfig{}))));
   bool sound = true;

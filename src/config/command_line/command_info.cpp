@@ -99,9 +99,10 @@ const std::vector<CommandInfo>& commands() {
             "trifold evaluate --load run/dlrm --data test    # a recommender"}}),
       command<InspectConfig>(
           {"inspect",
-           "show the contents of a checkpoint, verify it, or compare two",
-           "DIR [options]",
-           {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other"}},
+           "show the contents of a checkpoint or of a model exported by PyTorch, verify it, or compare two checkpoints",
+           "DIR|MODEL.pt2 [options]",
+           {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other",
+            "trifold inspect model.pt2"}},
           kOneProcess),
       command<ReshardConfig>(
           {"reshard",
