@@ -36,7 +36,8 @@ void add_masks(std::vector<Operation>& all) {
        {"eq.Tensor", "ne.Tensor", "lt.Tensor", "le.Tensor", "gt.Tensor", "ge.Tensor", "__and__.Tensor",
         "__or__.Tensor", "bitwise_and.Tensor", "bitwise_or.Tensor", "logical_and", "logical_or"})
     all.push_back(no_gradient(name, "Tensor self, Tensor other"));
-  for (const char* name : {"eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar"})
+  for (const char* name : {"eq.Scalar", "ne.Scalar", "lt.Scalar", "le.Scalar", "gt.Scalar", "ge.Scalar",
+                           "__and__.Scalar", "__or__.Scalar"})
     all.push_back(no_gradient(name, "Tensor self, Scalar other"));
   for (const char* name : {"bitwise_not", "logical_not", "isnan", "isinf", "any", "all"})
     all.push_back(no_gradient(name, "Tensor self"));
@@ -61,6 +62,8 @@ void add_elementwise(std::vector<Operation>& all) {
       {"div.Tensor", "Tensor self, Tensor other"},
       {"div.Scalar", "Tensor self, Scalar other"},
       {"pow.Tensor_Scalar", "Tensor self, Scalar exponent"},
+      {"pow.Scalar", "Scalar self, Tensor exponent"},
+      {"remainder.Scalar", "Tensor self, Scalar other"},
       {"clamp", "Tensor self, Scalar? min=None, Scalar? max=None"},
       {"clamp_min", "Tensor self, Scalar min"},
       {"clamp_max", "Tensor self, Scalar max"},
@@ -71,6 +74,7 @@ void add_elementwise(std::vector<Operation>& all) {
       {"where.self", "Tensor condition, Tensor self, Tensor other"},
       {"where.ScalarOther", "Tensor condition, Tensor self, Scalar other"},
       {"where.ScalarSelf", "Tensor condition, Scalar self, Tensor other"},
+      {"where.Scalar", "Tensor condition, Scalar self, Scalar other"},
       {"masked_fill.Scalar", "Tensor self, Tensor mask, Scalar value"},
       {"masked_fill.Tensor", "Tensor self, Tensor mask, Tensor value"},
       {"copy", "Tensor self, Tensor src, bool non_blocking=False"},
