@@ -19,6 +19,8 @@ Batch batch_without_memory(int64_t samples, int64_t seq_length) {
 }
 
 Batch first_samples(const Batch& whole, int64_t count) {
+  check(whole.arrays.data == nullptr, "a batch with arrays of a model has no part of {} of its {} samples",
+        count, whole.samples());
   Batch part = whole;
   for (Tensor* tensor : part.tensors())
     if (tensor->data != nullptr) *tensor = tensor->rows(0, count);
@@ -87,6 +89,11 @@ void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, i
   const int64_t real = std::clamp<int64_t>(end - first_sample, 0, batch.samples());
   mark(batch, real);
   if (real == batch.samples()) return source.read(batch, first_sample);
+  if (batch.arrays.data != nullptr)
+    bad_input(
+        "{} of the {} samples from {} on do not exist, and batches of a model from a file cannot be filled up: the number "
+        "of samples must be a multiple of the global batch size",
+        batch.samples() - real, batch.samples(), first_sample);
   if (real > 0) {
     Batch part = first_samples(batch, real);
     source.read(part, first_sample);

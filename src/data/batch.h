@@ -47,6 +47,11 @@ struct Batch {
   Tensor pair_weight;  // f32 [b], 1; 0 for a sample that is padding
   // For questions with an answer in the sample (tasks/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
+
+  // The arrays of a model from a file, whose layout the model knows (graph/array_layout.h). For such models a sample is
+  // one token. Without memory for all others. They belong to all samples together, so such a batch cannot be padded,
+  // and has no part with fewer samples.
+  Tensor arrays;  // u8 [n], aligned to 64 bytes
   BatchValues values = kUnitValues;
 
   // The positions of each sample in this batch: T of them, all unless context parallelism cuts samples (cut_rows).
@@ -66,13 +71,13 @@ struct Batch {
   int64_t seq_length() const { return tokens.dim(1); }  // T: the positions in this batch
   SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
   // All tensors, in this order.
-  std::array<Tensor*, 12> tensors() {
-    return {&document_begin, &tokens,  &labels,      &positions,   &loss_weight,  &padding,
-            &token_types,    &lengths, &pair_labels, &pair_weight, &answer_begin, &answer_end};
+  std::array<Tensor*, 13> tensors() {
+    return {&document_begin, &tokens,      &labels,      &positions,    &loss_weight, &padding, &token_types,
+            &lengths,        &pair_labels, &pair_weight, &answer_begin, &answer_end,  &arrays};
   }
 };
 
-// A batch whose tensors have shapes but no memory. It has no document_begin.
+// A batch whose tensors have shapes but no memory. It has no document_begin and no arrays.
 Batch batch_without_memory(int64_t samples, int64_t seq_length);
 
 class DataSource {
@@ -83,6 +88,8 @@ class DataSource {
   virtual int64_t samples() const = 0;
   // Whether samples are cut into documents that do not attend to each other; then `read` fills document_begin.
   virtual bool separates_documents() const { return false; }
+  // The bytes of Batch::arrays that `read` fills for a batch of this many samples.
+  virtual int64_t array_bytes(int64_t /*samples*/) const { return 0; }
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,
   // callable from several threads at a time.
   virtual void read(Batch& batch, int64_t first_sample) const = 0;
@@ -98,7 +105,7 @@ class DataSource {
   virtual void open_at(const std::string& /*bookmark*/) const {}
 };
 
-// The first `count` samples of a batch, as views.
+// The first `count` samples of a batch, as views. Failure if the batch has arrays.
 Batch first_samples(const Batch& whole, int64_t count);
 
 // Keeps only these positions of each sample, for context parallelism. Works in place on a batch with all positions; the
@@ -107,7 +114,8 @@ Batch first_samples(const Batch& whole, int64_t count);
 void cut_rows(Batch& batch, const SequenceRows& rows);
 
 // Fills `batch` with samples [first_sample, first_sample + b). Samples from `end` on do not exist and become padding
-// (Batch::padding): token 0 throughout with a loss weight of 0; the source does not read them.
+// (Batch::padding): token 0 throughout with a loss weight of 0; the source does not read them. BadInput if a batch with
+// arrays would need padding.
 void read_padded(const DataSource& source, Batch& batch, int64_t first_sample, int64_t end);
 
 }  // namespace trifold

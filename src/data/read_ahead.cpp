@@ -11,6 +11,8 @@ namespace {
 Batch shapes_of(const DataSource& source, int64_t samples) {
   Batch batch = batch_without_memory(samples, source.seq_length());
   if (source.separates_documents()) batch.document_begin = batch.positions;
+  if (const int64_t bytes = source.array_bytes(samples); bytes > 0)
+    batch.arrays = {nullptr, DType::U8, {bytes}};
   return batch;
 }
 
@@ -23,17 +25,22 @@ BatchBuffer::BatchBuffer(const DataSource& source, int64_t samples)
     : BatchBuffer(shapes_of(source, samples)) {}
 
 BatchBuffer::BatchBuffer(const Batch& shapes) : batch_(shapes) {
+  // Arrays of a model are read as vectors; all other tensors are aligned enough one after the other.
+  constexpr size_t kArrayAlignment = 64;
+  std::vector<size_t> begins;
   size_t bytes = 0;
-  for (const Tensor* tensor : batch_.tensors())
+  for (const Tensor* tensor : batch_.tensors()) {
+    if (tensor == &batch_.arrays) bytes = (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
+    begins.push_back(bytes);
     if (tensor->rank() > 0) bytes += tensor->bytes();
-  memory_ = Buffer(bytes);
-  std::byte* at = memory_.data();
-  for (Tensor* tensor : batch_.tensors()) {
-    if (tensor->rank() == 0) continue;
-    tensor->data = at;
-    at += tensor->bytes();
   }
-  std::fill(memory_.data(), at, std::byte{0});
+  memory_ = Buffer(bytes);
+  auto begin = begins.begin();
+  for (Tensor* tensor : batch_.tensors()) {
+    if (tensor->rank() > 0) tensor->data = memory_.data() + *begin;
+    ++begin;
+  }
+  std::fill(memory_.data(), memory_.data() + bytes, std::byte{0});
 }
 
 namespace {

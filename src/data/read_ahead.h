@@ -25,7 +25,7 @@ namespace trifold {
 class BatchBuffer {
  public:
   BatchBuffer(int64_t samples, int64_t seq_length);
-  // With the sequence length, and document_begin if needed, of `source`.
+  // With the sequence length of `source`, and document_begin and arrays if it fills them.
   BatchBuffer(const DataSource& source, int64_t samples);
   Batch& batch() { return batch_; }
 

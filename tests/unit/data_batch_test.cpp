@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/read_ahead.h"
+#include "support/files.h"
 
 namespace trifold {
 namespace {
@@ -101,6 +102,52 @@ TEST(ReadAhead, GivesThePositionsAskedFor) {
   order.rows = SequenceRows::zig_zag(kPositions, 1, 3);
   ReadAhead ahead(source, order);
   for (int32_t i = 0; i < 10; ++i) expect_cut(ahead.get(), 1 + 4 * i);
+}
+
+// Samples of one token, with three bytes of arrays for each and ten for all.
+class WithArrays final : public DataSource {
+ public:
+  int64_t seq_length() const override { return 1; }
+  int64_t samples() const override { return 6; }
+  int64_t array_bytes(int64_t samples) const override { return 10 + 3 * samples; }
+  void read(Batch& batch, int64_t first) const override {
+    batch.first_sample = first;
+    std::iota(batch.arrays.as<uint8_t>(), batch.arrays.as<uint8_t>() + batch.arrays.elements(),
+              static_cast<uint8_t>(first));
+  }
+};
+
+TEST(BatchArrays, AreReadAlignedAndAsAWhole) {
+  const WithArrays source;
+  ReadAhead ahead(source, {0, 3, 3, 2});
+  for (const int first : {0, 3}) {
+    Batch batch = ahead.get();
+    ASSERT_EQ(batch.arrays.shape, (Shape{19}));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(batch.arrays.data) % 64, 0U);
+    EXPECT_EQ(batch.arrays.as<uint8_t>()[18], first + 18);
+    EXPECT_EQ(batch.tokens.elements(), 3);
+    cut_rows(batch, SequenceRows(1));
+    EXPECT_EQ(batch.arrays.shape, (Shape{19}));
+  }
+}
+
+TEST(BatchArrays, OtherSourcesHaveNone) {
+  const Numbered source;
+  BatchBuffer buffer(source, 2);
+  EXPECT_EQ(buffer.batch().arrays.data, nullptr);
+}
+
+TEST(BatchArrays, CannotBeCutOrPadded) {
+  const WithArrays source;
+  BatchBuffer buffer(source, 4);
+  EXPECT_NE(test::error_of([&] { first_samples(buffer.batch(), 2); }, ErrorKind::Failure)
+                .find("no part of 2 of its 4"),
+            std::string::npos);
+  read_padded(source, buffer.batch(), 2, 6);
+  EXPECT_NE(test::error_of([&] {
+              read_padded(source, buffer.batch(), 4, 6);
+            }).find("2 of the 4 samples from 4 on do not"),
+            std::string::npos);
 }
 
 }  // namespace
