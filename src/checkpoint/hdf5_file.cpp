@@ -1,69 +1,21 @@
 #include "checkpoint/hdf5_file.h"
 
-#include <hdf5.h>
-
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/hdf5_calls.h"
+
 namespace trifold {
 
+using hdf5::Handle;
+using hdf5::Lock;
+using hdf5::locked;
+using hdf5::ok;
+using hdf5::reason;
+
 namespace {
-
-static_assert(sizeof(hid_t) == sizeof(int64_t), "HDF5 1.10 or later is needed");
-
-// Holds the lock of the whole process while HDF5 is in use; see the header.
-class Lock {
- public:
-  Lock() : guard_(mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex mutex;
-    return mutex;
-  }
-  std::lock_guard<std::mutex> guard_;
-};
-
-// The innermost messages of HDF5's error stack, which name the cause; the outer ones only name the callers.
-std::string reason() {
-  std::vector<std::string> lines;
-  const auto collect = [](unsigned, const H5E_error2_t* entry, void* to) -> herr_t {
-    auto& out = *static_cast<std::vector<std::string>*>(to);
-    if (out.size() < 2 && entry->desc != nullptr) out.emplace_back(entry->desc);
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &lines);
-  H5Eclear2(H5E_DEFAULT);
-  return lines.empty() ? "no reason given" : fmt::format("{}", fmt::join(lines, "; "));
-}
-
-template <class Code>
-Code ok(Code code, const char* doing) {
-  check(code >= 0, "HDF5 cannot {}: {}", doing, reason());
-  return code;
-}
-
-// Owns one HDF5 identifier. Writers close it explicitly, so that failures are noticed.
-class Handle {
- public:
-  using Closer = herr_t (*)(hid_t);
-  Handle(hid_t id, Closer closer, const char* doing) : id_(ok(id, doing)), closer_(closer) {}
-  ~Handle() {
-    if (id_ >= 0) closer_(id_);
-  }
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), closer_(other.closer_) {}
-  Handle& operator=(Handle&&) = delete;
-
-  operator hid_t() const { return id_; }  // NOLINT(google-explicit-constructor): to be passed to HDF5
-  void close() { ok(closer_(std::exchange(id_, -1)), "close an object"); }
-
- private:
-  hid_t id_;
-  Closer closer_;
-};
 
 hid_t file_type(DType dtype) {
   switch (dtype) {
@@ -180,19 +132,6 @@ void set_missing_value(hid_t properties, DType dtype) {
       return set(std::numeric_limits<uint16_t>::max());
     case DType::U8:
       return set(std::numeric_limits<uint8_t>::max());
-  }
-}
-
-// Runs `body` under the lock; adds the file, and the object in it, to an Error as context.
-template <class Body>
-decltype(auto) locked(const std::filesystem::path& path, const std::string& object, Body&& body) {
-  const Lock lock;
-  try {
-    return body();
-  } catch (Error& error) {
-    if (!object.empty()) error.add_context(object);
-    error.add_context(path.string());
-    throw;
   }
 }
 
