@@ -22,13 +22,13 @@ class ArrayLayout {
  public:
   struct Entry {
     ValueId value;
-    std::string name;  // of the value, for messages
+    std::string name;  // the value's, for messages
     std::vector<Extent> dims;
     DType dtype = DType::F32;  // at the border
   };
 
   ArrayLayout() = default;
-  // `floats`: F32 or F64.
+  // Floats are written as `floats`, F32 or F64.
   ArrayLayout(const Graph& graph, std::span<const ValueId> values, DType floats);
 
   size_t size() const { return entries_.size(); }

@@ -27,7 +27,7 @@ std::vector<Dependence> partition(const Graph& graph);
 class Preparation {
  public:
   // Computes the constants that `wanted`, values that are not Trained, depend on. `stored` gives the elements of a
-  // buffer or constant, for those that are needed. Floats of the layout are of the type `floats`, F32 or F64. `graph`
+  // buffer or constant, and is called for needed ones only. Floats of the layout are of the type `floats`, F32 or F64. `graph`
   // must outlive this object. BadInput, with all nodes that cannot be evaluated, if there are some; also if a wanted
   // value depends on a buffer that the model changes in each forward.
   Preparation(const Graph& graph, std::vector<ValueId> wanted, DType floats,
@@ -41,7 +41,7 @@ class Preparation {
   // The wanted values for `batch` samples of data. BadInput, naming the input, if an array has another type or shape
   // than the graph's, and for the errors of evaluate(). Several threads may call it.
   std::vector<Array> run(std::span<const Array> data, int64_t batch) const;
-  // The same, into a block with layout().bytes(batch) bytes. Bytes between arrays are left as they are.
+  // Writes what `run` returns to a block with layout().bytes(batch) bytes. Bytes between arrays are left as they are.
   void write(std::span<const Array> data, int64_t batch, std::span<std::byte> block) const;
 
  private:

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "checkpoint/hdf5_arrays.h"
+#include "checkpoint/arrays/hdf5_arrays.h"
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/printable.h"

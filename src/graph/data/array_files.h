@@ -3,10 +3,10 @@
 //   .npy           one array without a name
 //   .npz           arrays by name, as numpy.savez and numpy.savez_compressed write them
 //   .safetensors   arrays by name
-//   HDF5           datasets of numbers by path
+//   HDF5           numeric datasets by path
 //
-// The formats are told apart by their first bytes, safetensors by its name. Elements stay in the file, which is mapped,
-// if they are there in one piece; those of compressed files are unpacked into memory.
+// The first bytes of a file say its format; the ending of its name says that it has safetensors. Elements stay in the
+// file, which is mapped, if it has them in one piece; compressed elements are unpacked into memory.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Array: a tensor on the host that owns its memory. The values of a graph that do not depend on parameters are computed
 // with it (graph/host/evaluate.h).
 //
-// Elements are contiguous and in row-major order. A bool is one byte, 0 or 1; whoever fills an array ensures that.
+// Elements are contiguous and in row-major order. A bool is one byte, 0 or 1; the code that fills an array ensures that.
 #pragma once
 
 #include <cstddef>
@@ -102,7 +102,7 @@ decltype(auto) dispatch_stored(ElementType type, Body&& body) {
   fail("element type {} is unknown", static_cast<int>(type));
 }
 
-// The same for types that computed_type may return.
+// Calls body(T{}) with the C++ type of elements that are computed (computed_type).
 template <class Body>
 decltype(auto) dispatch_computed(ElementType type, Body&& body) {
   switch (type) {
@@ -119,7 +119,7 @@ decltype(auto) dispatch_computed(ElementType type, Body&& body) {
   }
 }
 
-// The same by the size of an element, for operations that only move elements: body(T{}) with an unsigned integer.
+// Calls body(T{}) with an unsigned integer of the size of an element, for operations that only move elements.
 template <class Body>
 decltype(auto) dispatch_size(ElementType type, Body&& body) {
   switch (size_of(type)) {

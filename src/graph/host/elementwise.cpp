@@ -201,7 +201,7 @@ Array clamp(const Call& call) {
   return converted(result.array(), call.type());
 }
 
-// Rows of functions that integers have too, and of those of floats only.
+// Rows of functions that integers have too, and of functions of floats only.
 template <auto f>
 Array each_element(const Call& call) {
   return of_elements(call, call.operand(0), f);

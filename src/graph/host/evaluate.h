@@ -1,5 +1,4 @@
-// Evaluates nodes of a graph on the host: those that make constants, and those that prepare arrays of a batch
-// (graph/preparation.h). What depends on parameters is lowered to blocks instead.
+// Evaluates nodes of a graph on the host. They make constants, or prepare arrays of a batch (graph/preparation.h). What depends on parameters is lowered to blocks instead.
 //
 // One table has a row for each operation (graph/host/rows.h). Results have the types and shapes of the graph; a float
 // result agrees with PyTorch's on a CPU but for the rounding of sums and functions.

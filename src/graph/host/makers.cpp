@@ -1,4 +1,4 @@
-// Arrays made from numbers. Their types and shapes are those that the graph gives.
+// Arrays made from numbers. The graph gives their types and shapes.
 #include "core/error.h"
 #include "graph/host/rows.h"
 

@@ -105,7 +105,7 @@ Array any_along(const Call& call) { return finds(call, given_dim(call), call.fla
 Array all(const Call& call) { return finds(call, all_dims(call), false, false); }
 Array all_along(const Call& call) { return finds(call, given_dim(call), call.flag(2), false); }
 
-// The first index of the largest element; a NaN is larger than all numbers.
+// The first index of the largest element; a NaN counts as the largest.
 Array argmax(const Call& call) {
   const std::vector<bool> reduced = call.has(1) ? given_dim(call) : all_dims(call);
   const Array from = converted(call.tensor(0), computed_type(call.tensor(0).type));
@@ -179,7 +179,7 @@ Array softmaxes(const Call& call, bool logarithm) {
 Array softmax(const Call& call) { return softmaxes(call, false); }
 Array log_softmax(const Call& call) { return softmaxes(call, true); }
 
-// Differences of neighbours, `n` times, after joining `prepend` and `append`. Those of bools are their inequality.
+// Differences of neighbours, `n` times, after joining `prepend` and `append`. Bools differ by 1 or 0, whether they are unequal.
 Array diff(const Call& call) {
   const int64_t times = call.integer(1);
   const ElementType type = call.type(), computed = computed_type(type);

@@ -9,9 +9,9 @@
 namespace trifold::graph {
 
 struct HostRow {
-  std::string_view name;                            // of the operation, as in graph/operations.h
-  Array (*one)(const Call&) = {};                   // its output,
-  std::vector<Array> (*several)(const Call&) = {};  // or its outputs
+  std::string_view name;                            // as in graph/operations.h
+  Array (*one)(const Call&) = {};                   // computes its output,
+  std::vector<Array> (*several)(const Call&) = {};  // or all of its outputs
 };
 
 void add_elementwise_rows(std::vector<HostRow>& rows);  // arithmetic and functions of each element

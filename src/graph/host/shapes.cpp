@@ -245,7 +245,8 @@ Array pad(const Call& call) {
   return to;
 }
 
-// Keeps the elements of each matrix on one side of a diagonal: those of row r in columns [begin(r), end(r)).
+// Keeps the elements of each matrix on one side of a diagonal. In row r, columns from range(r, width).first up to
+// range(r, width).second become zero.
 template <class Range>
 Array triangle(const Call& call, Range range) {
   Array array = call.tensor(0);
@@ -255,7 +256,7 @@ Array triangle(const Call& call, Range range) {
   const auto each = static_cast<size_t>(size_of(array.type));
   const int64_t rows = array.elements() == 0 ? 0 : array.elements() / width;
   for (int64_t r = 0; r < rows; ++r) {
-    const auto [begin, end] = range(r % height, width);  // of the elements that become zero
+    const auto [begin, end] = range(r % height, width);
     std::byte* row = array.bytes.data() + static_cast<size_t>(r * width) * each;
     std::fill(row + static_cast<size_t>(begin) * each, row + static_cast<size_t>(end) * each, std::byte{0});
   }

@@ -1,4 +1,4 @@
-// The arrays of numbers in an HDF5 file that another program wrote, such as h5py: which there are, and their elements.
+// Lists and reads the numeric arrays of an HDF5 file that another program wrote, such as h5py.
 //
 // HDF5 trusts what it reads: a file made to deceive it is not fended off here. Offsets and sizes are checked.
 #pragma once
@@ -24,7 +24,7 @@ struct Hdf5Array {
   int64_t bytes() const;
 };
 
-// All datasets of numbers, ordered by name; others, and links to other names or files, are left out. BadInput, naming the file, if it is not an HDF5 file,
+// All numeric datasets, ordered by name; others, and links to other names or files, are left out. BadInput, naming the file, if it is not an HDF5 file,
 // or if a dataset has more elements than the file can hold.
 std::vector<Hdf5Array> hdf5_arrays(const std::filesystem::path& path);
 

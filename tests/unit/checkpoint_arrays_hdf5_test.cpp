@@ -1,4 +1,4 @@
-#include "checkpoint/hdf5_arrays.h"
+#include "checkpoint/arrays/hdf5_arrays.h"
 
 #include <gtest/gtest.h>
 #include <hdf5.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/hdf5_arrays.h"
+#include "checkpoint/arrays/hdf5_arrays.h"
 
 #include <algorithm>
 #include <array>
