@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -148,6 +148,75 @@ TEST(HostEvaluate, TheFileHasEveryOperationThatIsEvaluated) {
     const Node node{&operation, std::string(operation.name), {}, {}, {}};
     EXPECT_TRUE(!can_evaluate(node) || seen.count(operation.name) > 0) << operation.name;
   }
+}
+
+// Changes one thing of a node: an argument, or type or shape of an output.
+class Change {
+ public:
+  explicit Change(uint32_t seed) : random_(seed) {}
+
+  void operator()(Graph& graph, Node& node) {
+    const size_t arguments = node.arguments.size(), choice = below(arguments + 1);
+    if (choice < arguments) return change(node.arguments[choice], graph);
+    const ValueId output = node.outputs[below(node.outputs.size())];
+    if (output.index < 0) return;
+    Value& value = graph.values[static_cast<size_t>(output.index)];
+    if (below(3) == 0)
+      value.type = static_cast<ElementType>(below(11));
+    else if (!value.dims.empty() && below(4) > 0)
+      value.dims[below(value.dims.size())] = {number(), below(4) == 0};
+    else
+      value.dims.push_back({number()});
+  }
+
+ private:
+  size_t below(size_t count) { return count == 0 ? 0 : random_() % count; }
+  int64_t number() {
+    constexpr std::array<int64_t, 11> kNumbers{INT64_MIN, -(int64_t{1} << 40), -7,       -2, -1, 0, 1, 2,
+                                               5,         int64_t{1} << 40,    INT64_MAX};
+    return kNumbers[below(kNumbers.size())];
+  }
+  void change(Argument& argument, const Graph& graph) {
+    const ValueId any{static_cast<int>(below(graph.values.size()))};
+    if (below(8) == 0)
+      argument = {};
+    else if (std::holds_alternative<ValueId>(argument))
+      argument = any;
+    else if (auto* list = std::get_if<std::vector<ValueId>>(&argument); list != nullptr && !list->empty())
+      (*list)[below(list->size())] = below(4) == 0 ? ValueId() : any;
+    else if (auto* sizes = std::get_if<std::vector<Extent>>(&argument); sizes != nullptr && !sizes->empty())
+      (*sizes)[below(sizes->size())] = {number()};
+    else if (std::holds_alternative<bool>(argument))
+      argument = !std::get<bool>(argument);
+    else
+      argument = Extent{number()};
+  }
+
+  std::mt19937 random_;
+};
+
+TEST(HostEvaluate, NothingButErrorsForChangedNodes) {
+  const Evaluated evaluated;
+  Change change(3);
+  int refused = 0;
+  for (int round = 0; round < 20; ++round) {
+    Graph graph = evaluated.graph();
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      Node node = graph.nodes[i];
+      std::vector<Value> before;
+      for (const ValueId id : node.outputs) before.push_back(id.index < 0 ? Value() : graph.at(id));
+      change(graph, node);
+      try {
+        evaluate(
+            graph, node, [&](ValueId id) -> const Array& { return evaluated.at(id); }, kSamples);
+      } catch (const Error&) {
+        ++refused;
+      }
+      for (size_t o = 0; o < before.size(); ++o)
+        if (node.outputs[o].index >= 0) graph.values[static_cast<size_t>(node.outputs[o].index)] = before[o];
+    }
+  }
+  EXPECT_GT(refused, 500);
 }
 
 // A graph of one node with these arguments and inputs.

@@ -14,7 +14,7 @@ void multiply(const T* a, const T* b, T* c, int64_t batch, int64_t m, int64_t k,
     const T* const matrix = b + row / m * k * n;
     for (int64_t j = 0; j < k; ++j) {
       const T factor = *a++;
-      for (int64_t i = 0; i < n; ++i) c[i] = static_cast<T>(c[i] + factor * matrix[j * n + i]);
+      for (int64_t i = 0; i < n; ++i) c[i] += factor * matrix[j * n + i];
     }
   }
 }
@@ -46,9 +46,13 @@ Array matmul(const Call& call) {
   if (!row) dims.push_back(m);
   if (!column) dims.push_back(n);
   Array c = zero_array(computed, dims);
-  if (c.elements() > 0 && k > 0)
-    dispatch_computed(computed,
-                      [&]<class T>(T) { multiply(a.as<T>(), b.as<T>(), c.as<T>(), batch, m, k, n); });
+  if (c.elements() == 0 || k == 0) return converted(std::move(c), type);
+  if (computed == ElementType::I64)  // integers wrap
+    multiply(a.as<uint64_t>(), b.as<uint64_t>(), c.as<uint64_t>(), batch, m, k, n);
+  else if (computed == ElementType::F64)
+    multiply(a.as<double>(), b.as<double>(), c.as<double>(), batch, m, k, n);
+  else
+    multiply(a.as<float>(), b.as<float>(), c.as<float>(), batch, m, k, n);
   return converted(std::move(c), type);
 }
 

@@ -128,7 +128,7 @@ Array scattered(const Array& whole, Array part, const Slice& slice) {
   Array to = whole;
   part = converted(std::move(part), whole.type);
   const int64_t offset = slice.count == 0 ? 0 : slice.start * strides[slice.dim];
-  strides[slice.dim] *= slice.step;
+  if (slice.count > 1) strides[slice.dim] *= slice.step;
   copy_strided(dims, to, offset, strides, part, 0, row_major_strides(dims));
   return to;
 }
@@ -228,7 +228,7 @@ Array pad(const Call& call) {
     const size_t d = dims.size() - 1 - i;
     constexpr int64_t kMost = int64_t{1} << 40;
     const int64_t left = amounts[2 * i], right = amounts[2 * i + 1];
-    if (std::max(std::abs(left), std::abs(right)) > kMost)
+    if (std::min(left, right) < -kMost || std::max(left, right) > kMost)
       bad_input("padding of {} and {} elements is too large", left, right);
     dims[d] += left + right;
     before[d] = std::max<int64_t>(left, 0);

@@ -65,6 +65,7 @@ void copy_strided(const Dims& dims, Array& to, int64_t to_offset, const Dims& to
                   int64_t from_offset, const Dims& from_strides) {
   check(to.type == from.type, "elements of type {} cannot be copied to {}", name_of(from.type),
         name_of(to.type));
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return;
   dispatch_size(to.type, [&]<class T>(T) {
     T* out = to.as<T>() + to_offset;
     const T* in = from.as<T>() + from_offset;
@@ -107,7 +108,7 @@ Array sliced(const Array& from, size_t dim, int64_t start, int64_t count, int64_
   Dims dims = from.dims, strides = row_major_strides(from.dims);
   const int64_t offset = count == 0 ? 0 : start * strides[dim];
   dims[dim] = count;
-  strides[dim] *= step;
+  if (count > 1) strides[dim] *= step;  // a step may be beyond every array otherwise
   return gathered(from, dims, offset, strides);
 }
 
