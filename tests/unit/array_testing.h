@@ -40,12 +40,14 @@ inline std::string write_safetensors(const TempDir& folder, const std::string& f
   return path;
 }
 
-// An HDF5 file with one dataset in one piece.
+// An HDF5 file with one dataset in one piece, and one of zeros if it has a name.
 inline std::string write_hdf5(const TempDir& folder, const std::string& file, const std::string& name,
-                              DType type, const Shape& shape, const std::string& elements) {
+                              DType type, const Shape& shape, const std::string& elements,
+                              const std::string& zeros = {}) {
   const std::string path = folder.file(file);
   Hdf5File out = Hdf5File::create(path);
   const int64_t offset = out.reserve(name, type, shape);
+  if (!zeros.empty()) out.reserve(zeros, type, shape);
   out.close();
   File change(path, File::Mode::Change);
   change.write(elements.data(), elements.size(), offset);

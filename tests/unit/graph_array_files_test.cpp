@@ -53,7 +53,8 @@ TEST(ArrayFiles, ReadsEveryFormat) {
       write(folder, "several.npz", test::zip_of({{"ids.npy", npy}, {"labels.npy", npy}, {"notes.txt", "x"}}));
   const std::string tensors =
       test::write_safetensors(folder, "t.safetensors", "train/rows", "I32", {3, 2}, numbers);
-  const std::string hdf5 = test::write_hdf5(folder, "h.h5", "/train/more", DType::I32, {3, 2}, numbers);
+  const std::string hdf5 =
+      test::write_hdf5(folder, "h.h5", "/train/more", DType::I32, {3, 2}, numbers, "/other");
   const ArrayFiles files(
       {"x=" + one, several, "again=" + several + ":ids", tensors + ":train/rows", hdf5 + ":train/more"});
   EXPECT_EQ(files.arrays().size(), 6U);
@@ -62,7 +63,9 @@ TEST(ArrayFiles, ReadsEveryFormat) {
   EXPECT_EQ(files.find("other"), nullptr);
   // A file with one array needs no name inside; all names of a file are whole paths.
   expect_numbers(ArrayFiles({"y=" + tensors}), "y");
-  expect_numbers(ArrayFiles({hdf5}), "train/more");
+  const ArrayFiles all({hdf5});
+  EXPECT_EQ(all.arrays().size(), 2U);
+  expect_numbers(all, "train/more");
 }
 
 TEST(ArrayFiles, UnpacksCompressedArrays) {
