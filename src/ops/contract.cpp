@@ -14,6 +14,7 @@ const OpTable& checks() {
     add_products(checks);
     add_recommender(checks);
     add_rows(checks);
+    add_strided(checks);
     return checks;
   }();
   return kTable;

@@ -39,6 +39,7 @@ void add_optimizer(OpTable& checks);
 void add_products(OpTable& checks);
 void add_recommender(OpTable& checks);
 void add_rows(OpTable& checks);
+void add_strided(OpTable& checks);
 
 }  // namespace contract
 

@@ -274,6 +274,48 @@ Work counted(Operand<&OpTable::dot_interaction_backward>, const Tensor& dx, cons
   return work;
 }
 
+// Counts the elements of a view once each: those along axes of stride 0 are one.
+double bytes_of(const Tensor& tensor, const StridedView& view, const Box& box) {
+  double elements = 1;
+  for (size_t axis = 0; axis < static_cast<size_t>(box.rank); ++axis)
+    if (view.strides[axis] != 0) elements *= static_cast<double>(box.extents[axis]);
+  return elements * static_cast<double>(size_of(tensor.dtype));
+}
+Work movement(const Tensor& y, double bytes) {
+  Work work;
+  work.dtype = y.dtype;
+  work.result = y.shape;
+  work.bytes = bytes;
+  return work;
+}
+Work counted(Operand<&OpTable::strided_copy>, const Tensor& y, const StridedView& to, const Tensor& x,
+             const StridedView& from, const Box& box) {
+  return movement(y, bytes_of(y, to, box) + bytes_of(x, from, box));
+}
+Work counted(Operand<&OpTable::strided_sum>, const Tensor& y, const StridedView& to, const Tensor& x,
+             const StridedView& from, const Box& box, double, bool accumulate) {
+  return movement(y, (accumulate ? 2 : 1) * bytes_of(y, to, box) + bytes_of(x, from, box));
+}
+Work counted(Operand<&OpTable::map>, const Tensor& y, std::span<const Tensor> x, const Map& map) {
+  double bytes = bytes_of(y);
+  for (size_t i = 0; i < x.size(); ++i) bytes += bytes_of(x[i], map.from[i], map.box);
+  return movement(y, bytes);
+}
+// Matrices that are shared are read once.
+Work counted(Operand<&OpTable::batched_product>, const Tensor& c, const Tensor& a, const Tensor& b,
+             const BatchedProduct& batch) {
+  Work work = product(static_cast<double>(batch.m), static_cast<double>(batch.n),
+                      static_cast<double>(batch.k), a.dtype, static_cast<double>(batch.outer * batch.inner));
+  work.result = c.shape;
+  const auto bytes = [&](const Tensor& tensor, const MatrixBatch& matrices, int64_t rows, int64_t columns) {
+    return bytes_of(tensor, {matrices.begin, {matrices.outer, matrices.inner, 1, 1}},
+                    {4, {batch.outer, batch.inner, rows, columns}});
+  };
+  work.bytes = bytes(a, batch.a, batch.m, batch.k) + bytes(b, batch.b, batch.k, batch.n) +
+               (batch.beta != 0 ? 2 : 1) * bytes(c, batch.c, batch.m, batch.n);
+  return work;
+}
+
 // ---- Tables ----
 
 template <auto Entry>

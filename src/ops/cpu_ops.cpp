@@ -31,6 +31,8 @@ const OpTable& raw_ops() {
     cpu::add_products(ops, Table);
     cpu::add_recommender(ops, Table);
     cpu::add_rows(ops, Table);
+    cpu::add_softmax(ops, Table);
+    cpu::add_strided(ops, Table);
     cpu::add_sums(ops, Table);
     add_composed_products<raw_ops<Table>>(ops);
     add_composed_rows<raw_ops<Table>>(ops);

@@ -14,6 +14,7 @@
 #include "core/hd.h"
 #include "ops/attention_heads.h"
 #include "ops/experts.h"
+#include "ops/map_op.h"
 
 namespace trifold::cpu {
 
@@ -147,6 +148,21 @@ struct RouterGradient {
   int64_t seq;
 };
 
+// The indices of a box (ops/strided.h) in row-major order, and for each of several tensors the distance between elements
+// that are neighbours along an axis. Axes are joined where possible (ops/walk.h); there is at least one.
+constexpr int kWalkAxes = 6;
+template <int Tensors>
+struct StridedWalk {
+  int rank;
+  int64_t extents[kWalkAxes];
+  int64_t strides[Tensors][kWalkAxes];
+};
+
+// y[i] = f(x0[i], x1[i], x2[i]) of a MapOp with constants a and b; inputs that f does not have are not read. y may be an
+// input.
+template <class T>
+using MapKernel = void (*)(T* y, const T* x0, const T* x1, const T* x2, int64_t n, T a, T b);
+
 // y = f(x) and dx = dy f'(saved) of an activation (ops/activations.h).
 template <class T>
 struct ActivationKernels {
@@ -215,6 +231,27 @@ struct StorageKernels {
 
   double (*sum_squares)(const T* x, int64_t n);
 
+  // Strided views: indices [begin, end) of a walk. Pointers are to the element of index 0.
+  void (*gather)(Wide* to, const T* x, const StridedWalk<1>& walk, int64_t begin, int64_t end);
+  // y = x, each rounded once; the walk has the strides of y, then those of x.
+  void (*copy_strided_from_f32)(T* y, const float* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
+  void (*copy_strided_from_f64)(T* y, const double* x, const StridedWalk<2>& walk, int64_t begin,
+                                int64_t end);
+  void (*copy_strided_to_f32)(float* y, const T* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
+  void (*copy_strided_to_f64)(double* y, const T* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
+  // sums[i] += the sum over the walk of x[i * stride + its distance], i < n
+  void (*add_strided)(double* sums, const T* x, int64_t stride, int64_t n, const StridedWalk<1>& walk,
+                      int64_t begin, int64_t end);
+  // The sum over the walk.
+  double (*sum_strided)(const T* x, const StridedWalk<1>& walk, int64_t begin, int64_t end);
+  // y[i * stride] = factor * sums[i], plus its previous value if `accumulate`
+  void (*store_sums)(T* y, int64_t stride, const double* sums, int64_t n, double factor, bool accumulate);
+
+  void (*softmax)(T* y, const T* x, int64_t rows, int64_t columns);
+  void (*softmax_backward)(T* dx, const T* dy, const T* y, int64_t rows, int64_t columns);
+  void (*log_softmax)(T* y, const T* x, int64_t rows, int64_t columns);
+  void (*log_softmax_backward)(T* dx, const T* dy, const T* y, int64_t rows, int64_t columns);
+
   // Mixture of experts, as in ops.h. [begin, end) are choices in gate_rows and gate_rows_backward, otherwise tokens.
   void (*route_backward)(T* dlogits, const RouterGradient<T>& in, int64_t begin, int64_t end);
   void (*gate_rows)(T* y, const T* x, const Wide* gates, const int32_t* row, int64_t columns, int64_t begin,
@@ -248,6 +285,7 @@ struct Kernels {
   void (*router_losses)(T* balance, T* z, int32_t* counts, const T* logits, const int32_t* padding,
                         int64_t experts, int64_t seq, const Router& router, int64_t begin, int64_t end);
   void (*chunk_squares)(double* partials, const T* x, int64_t n);
+  const MapKernel<T>* maps;  // by MapOp
   void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
   void (*sgd)(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule);  // b may be null
   void (*adagrad)(T* p, WeightCopy copy, T* s, const T* g, int64_t n, const AdagradRule& rule);
@@ -328,6 +366,14 @@ constexpr int64_t interaction_scratch(int64_t vectors, int64_t width) {
   return padded_vectors(vectors) * (width + vectors + kInteractionPad);
 }
 
+// y = x for indices [begin, end) of a walk, for numbers of 2, 4 and 8 bytes. The walk has the strides of y, then those of
+// x.
+struct WordKernels {
+  void (*copy_2)(uint16_t* y, const uint16_t* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
+  void (*copy_4)(uint32_t* y, const uint32_t* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
+  void (*copy_8)(uint64_t* y, const uint64_t* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
+};
+
 struct KernelTable {
   const char* name;
   Kernels<float> f32;
@@ -338,6 +384,7 @@ struct KernelTable {
   StorageKernels<Float16> stored_f16;
   RecommenderKernels<float> recommender_f32;
   RecommenderKernels<double> recommender_f64;
+  WordKernels words;
 };
 
 extern const KernelTable kKernelsGeneric;

@@ -57,6 +57,8 @@ void add_optimizer(OpTable& ops, const KernelTable& table);
 void add_products(OpTable& ops, const KernelTable& table);
 void add_recommender(OpTable& ops, const KernelTable& table);
 void add_rows(OpTable& ops, const KernelTable& table);
+void add_softmax(OpTable& ops, const KernelTable& table);
+void add_strided(OpTable& ops, const KernelTable& table);
 void add_sums(OpTable& ops, const KernelTable& table);
 
 }  // namespace trifold::cpu

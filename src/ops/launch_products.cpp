@@ -105,9 +105,75 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
   });
 }
 
+namespace {
+
+// Matrix `number` of an operand, counted along the inner axis first.
+template <class T>
+T* matrix_at(T* data, const MatrixBatch& batch, int64_t inner, int64_t number) {
+  return data + batch.begin + number / inner * batch.outer + number % inner * batch.inner;
+}
+
+// From this many products on, each is computed by one worker; fewer are cut into tiles.
+constexpr int64_t kManyProducts = 16;
+
+template <class C, class T>
+void products_over(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, const T* a, const T* b,
+                   const BatchedProduct& product) {
+  const auto& [outer, inner, m, n, k, at_a, at_b, at_c, alpha, beta] = product;
+  const int64_t count = outer * inner;
+  if (count == 0 || m == 0 || n == 0) return;
+  const Tiling tile = count >= kManyProducts ? Tiling{m, n} : tiling_for(m, n, k);
+  const int64_t tiles = parts(m, tile.rows) * parts(n, tile.columns);
+  constexpr int64_t kLeastProducts = int64_t{1} << 17;  // multiplications that are worth waking a worker
+  const int64_t grain = row_grain(tile.rows * tile.columns * k, kLeastProducts);
+  pool.parallel_for(count * tiles, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Matrix<T> left{matrix_at(a, at_a, inner, i / tiles), at_a.row, at_a.transposed};
+      const Matrix<T> right{matrix_at(b, at_b, inner, i / tiles), at_b.row, at_b.transposed};
+      C* const out = matrix_at(c, at_c, inner, i / tiles);
+      const int64_t place = i % tiles;
+      over_tiles(tile, m, n, place, place + 1, false,
+                 [&](int64_t row, int64_t column, int64_t rows, int64_t columns) {
+                   Matrix<T> rows_of_a = left;
+                   Matrix<T> columns_of_b = right;
+                   rows_of_a.data += left.transposed ? row : row * left.stride;
+                   columns_of_b.data += right.transposed ? column * right.stride : column;
+                   gemm_alone(kernels, out + row * at_c.row + column, at_c.row, rows_of_a, columns_of_b, rows,
+                              columns, k, alpha, beta);
+                 });
+    }
+  });
+}
+
+}  // namespace
+
+void batched_product(const KernelTable& table, Stream& stream, Tensor c, Tensor a, Tensor b,
+                     const BatchedProduct& product) {
+  // The rows of a matrix with a single row may be any distance apart, which libraries do not accept.
+  BatchedProduct safe = product;
+  const auto widen = [](MatrixBatch& batch, int64_t rows, int64_t columns) {
+    batch.row = std::max({batch.row, batch.transposed ? rows : columns, int64_t{1}});
+  };
+  widen(safe.a, product.m, product.k);
+  widen(safe.b, product.k, product.n);
+  widen(safe.c, product.m, product.n);
+  dispatch_float(a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto run = [&](auto* out) {
+      stream.run([safe, out, pool = &stream.pool(), kernels = &storage_kernels<T>(table), left = a.as<T>(),
+                  right = b.as<T>()] { products_over(*pool, *kernels, out, left, right, safe); });
+    };
+    if (c.dtype == a.dtype)  // NOLINT(bugprone-branch-clone): the types differ
+      run(c.as<T>());
+    else
+      run(c.as<Accumulate<T>>());
+  });
+}
+
 void add_products(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::gemm, gemm>(ops, table);
   bind<&OpTable::linear, linear>(ops, table);
+  bind<&OpTable::batched_product, batched_product>(ops, table);
 }
 
 }  // namespace trifold::cpu

@@ -27,6 +27,7 @@
 #include "ops/experts.h"
 #include "ops/recommender.h"
 #include "ops/rotary.h"
+#include "ops/strided.h"
 #include "ops/update_rules.h"
 
 namespace trifold {
@@ -388,6 +389,28 @@ struct OpTable {
   // expert [R]  first [ranks, E + 1]: the `first` of sort_choices on each rank
   void (*experts_of_ranks)(Stream&, Tensor expert, Tensor first, int64_t begin, int64_t local_experts,
                            int64_t skip);
+
+  // ---- strided views (ops/strided.h), for graphs of operations; i is an index of the box ----
+  // y[to(i)] = x[from(i)]. Both have one dtype, i32 or floating-point, or are floating-point and one of them is f32 or
+  // f64; results are rounded once. No two indices have the same to(i).
+  void (*strided_copy)(Stream&, Tensor y, const StridedView& to, Tensor x, const StridedView& from,
+                       const Box& box);
+  // y[to(i)] = factor * the sum of x[from(i)] over the axes whose stride in `to` is 0; added to y if `accumulate`.
+  // Otherwise no two indices have the same to(i). The sums are in f64. y has the dtype of x, its accumulate_type, or f64.
+  void (*strided_sum)(Stream&, Tensor y, const StridedView& to, Tensor x, const StridedView& from,
+                      const Box& box, double factor, bool accumulate);
+  // y[i] = f(x[0][from[0](i)], ...), where y has the elements of the box in order. y may be an input that has them too.
+  void (*map)(Stream&, Tensor y, std::span<const Tensor> x, const Map& map);
+  // Softmax over the last dim; a row in which every x is -infinity gives zeros.  x, y [R, C]; y may be x
+  void (*softmax)(Stream&, Tensor y, Tensor x);
+  // dx = y (dy - the row's sum of dy y); dx may be dy
+  void (*softmax_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);
+  // y = x - log(the row's sum of exp(x)); y may be x
+  void (*log_softmax)(Stream&, Tensor y, Tensor x);
+  // dx = dy - exp(y) (the row's sum of dy); dx may be dy
+  void (*log_softmax_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);
+  // Products of many matrices. a and b have one dtype; c has it, rounded once, or their accumulate_type.
+  void (*batched_product)(Stream&, Tensor c, Tensor a, Tensor b, const BatchedProduct& product);
 };
 
 // Represents an entry of OpTable as a type.
@@ -431,7 +454,9 @@ using Operations = OperationList<
     &OpTable::router_losses, &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices,
     &OpTable::gate_rows, &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
     &OpTable::expert_product_weight, &OpTable::add_choice_counts, &OpTable::clear_rows,
-    &OpTable::experts_of_ranks>;
+    &OpTable::experts_of_ranks, &OpTable::strided_copy, &OpTable::strided_sum, &OpTable::map,
+    &OpTable::softmax, &OpTable::softmax_backward, &OpTable::log_softmax, &OpTable::log_softmax_backward,
+    &OpTable::batched_product>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");

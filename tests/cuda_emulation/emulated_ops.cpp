@@ -35,7 +35,9 @@ const OpTable& raw_ops() {
     add_recommender(ops);
     add_experts(ops);
     add_latent(ops);
+    add_strided(ops);
     ops.gemm = plain_gemm;
+    ops.batched_product = plain_batched_product;
     add_composed_products<raw_ops>(ops);
     ops.linear = linear;
     ops.attention = plain_attention;

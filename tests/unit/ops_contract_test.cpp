@@ -20,15 +20,6 @@ const OpTable& incomplete() {
   return kTable;
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Contract, TablesThatLackAnOperationAreRefused) {
   EXPECT_EQ(error_of([] { with_contract<incomplete>(); }),
             "the table incomplete has no entry for operation 3 of OpTable");

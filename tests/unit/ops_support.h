@@ -159,6 +159,16 @@ inline void check_gradient(const std::function<double(const Values&)>& loss, con
   EXPECT_LE(distance(gradient, numeric), tolerance);
 }
 
+// The text of the Error that `body` throws; empty if it throws none.
+inline std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 // Calls body(ops, stream) with every table on two workers, for checks in f64.
 inline void with_every_table(const std::function<void(const OpTable& ops, Stream& stream)>& body) {
   Machine machine(2);

@@ -15,6 +15,7 @@ void add_optimizer(OpTable& ops);
 void add_recommender(OpTable& ops);
 void add_experts(OpTable& ops);
 void add_latent(OpTable& ops);
+void add_strided(OpTable& ops);
 
 // y += bias, then max(0, y) if `relu` is set: the second part of `linear`.
 void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
@@ -22,6 +23,7 @@ void bias_relu(Stream& stream, Tensor y, Tensor bias, bool relu);
 // Matrix product and attention by product.cu and attention.cu, without libraries: the reference for the libraries in
 // tests, and attention that cuDNN does not compute.
 std::remove_pointer_t<decltype(OpTable::gemm)> plain_gemm;
+std::remove_pointer_t<decltype(OpTable::batched_product)> plain_batched_product;
 std::remove_pointer_t<decltype(OpTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(OpTable::attention_backward)> plain_attention_backward;
 

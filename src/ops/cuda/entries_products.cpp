@@ -25,6 +25,22 @@ void plain_gemm(Stream& stream, Tensor c, Tensor a, bool transpose_a, Tensor b, 
   });
 }
 
+void plain_batched_product(Stream& stream, Tensor c, Tensor a, Tensor b, const BatchedProduct& product) {
+  dispatch_float(a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto products = [&](auto* out) {
+      using C = std::remove_reference_t<decltype(*out)>;
+      enqueue(stream, "batched_product", [=, left = a.as<T>(), right = b.as<T>()](CudaStream on) {
+        plain_batched_product<T, C>(on, out, left, right, product);
+      });
+    };
+    if (c.dtype == a.dtype)  // NOLINT(bugprone-branch-clone): the types differ
+      products(c.as<T>());
+    else
+      products(c.as<Accumulate<T>>());
+  });
+}
+
 namespace {
 
 RowPositions positions_of(const SequenceRows& rows) {

@@ -106,6 +106,36 @@ void linear(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias, bool relu
   bias_relu(stream, y, bias, relu);
 }
 
+// Whether a product of this size takes longer than its launch.
+bool is_large(const BatchedProduct& product) {
+  constexpr int64_t kLeastMultiplications = int64_t{1} << 22;
+  return product.m * product.n * product.k >= kLeastMultiplications;
+}
+
+// Large products whose matrices have no gaps between rows are computed one after the other by the library, the others
+// in one launch of our own kernel.
+template <F32Products Precision>
+void batched_product(Stream& stream, Tensor c, Tensor a, Tensor b, const BatchedProduct& batch) {
+  const auto dense = [](const MatrixBatch& matrices, int64_t rows, int64_t columns) {
+    return matrices.row == (matrices.transposed ? rows : columns);
+  };
+  if (!is_large(batch) || !dense(batch.a, batch.m, batch.k) || !dense(batch.b, batch.k, batch.n) ||
+      !dense(batch.c, batch.m, batch.n))
+    return plain_batched_product(stream, c, a, b, batch);
+  const auto matrix = [](Tensor tensor, const MatrixBatch& matrices, int64_t outer, int64_t inner,
+                         int64_t rows, int64_t columns) {
+    const int64_t begin = matrices.begin + outer * matrices.outer + inner * matrices.inner;
+    const Tensor flat = tensor.flat(begin, begin + rows * columns);
+    return flat.reshape(matrices.transposed ? Shape{columns, rows} : Shape{rows, columns});
+  };
+  for (int64_t o = 0; o < batch.outer; ++o)
+    for (int64_t i = 0; i < batch.inner; ++i)
+      gemm<Precision>(stream, matrix(c, batch.c, o, i, batch.m, batch.n),
+                      matrix(a, batch.a, o, i, batch.m, batch.k), batch.a.transposed,
+                      matrix(b, batch.b, o, i, batch.k, batch.n), batch.b.transposed, batch.alpha,
+                      batch.beta);
+}
+
 template <F32Products Precision>
 void fill_in(OpTable& ops) {
   ops.gemm = gemm<Precision>;
@@ -116,6 +146,7 @@ void fill_in(OpTable& ops) {
   ops.affine_backward_gelu = affine_backward_gelu<Precision>;
   ops.affine_backward_weight = affine_backward_weight<Precision>;
   ops.linear = linear<Precision>;
+  ops.batched_product = batched_product<Precision>;
 }
 
 }  // namespace

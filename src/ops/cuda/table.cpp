@@ -30,6 +30,7 @@ const OpTable& raw_ops() {
     add_recommender(ops);
     add_experts(ops);
     add_latent(ops);
+    add_strided(ops);
     add_products(ops, Precision);
     add_attention(ops);
     return ops;

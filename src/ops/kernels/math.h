@@ -103,6 +103,83 @@ inline constexpr double kLowest<double> = -1.79769313486231570815e+308;
 #endif
 }
 
+[[gnu::always_inline]] HD inline float cos_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return cosf(x);
+#else
+  return __builtin_cosf(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double cos_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return cos(x);
+#else
+  return __builtin_cos(x);
+#endif
+}
+
+[[gnu::always_inline]] HD inline float sin_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return sinf(x);
+#else
+  return __builtin_sinf(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double sin_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return sin(x);
+#else
+  return __builtin_sin(x);
+#endif
+}
+
+[[gnu::always_inline]] HD inline float erf_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return erff(x);
+#else
+  return __builtin_erff(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double erf_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return erf(x);
+#else
+  return __builtin_erf(x);
+#endif
+}
+
+// x^power
+[[gnu::always_inline]] HD inline float power_of(float x, float power) {
+#if defined(__CUDA_ARCH__)
+  return powf(x, power);
+#else
+  return __builtin_powf(x, power);
+#endif
+}
+[[gnu::always_inline]] HD inline double power_of(double x, double power) {
+#if defined(__CUDA_ARCH__)
+  return pow(x, power);
+#else
+  return __builtin_pow(x, power);
+#endif
+}
+
+// |x|
+[[gnu::always_inline]] HD inline float magnitude_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return fabsf(x);
+#else
+  return __builtin_fabsf(x);
+#endif
+}
+[[gnu::always_inline]] HD inline double magnitude_of(double x) {
+#if defined(__CUDA_ARCH__)
+  return fabs(x);
+#else
+  return __builtin_fabs(x);
+#endif
+}
+
 // tanh(x), with an absolute error of a few roundings of 1: with t = exp(-2|x|), (1 - t) / (1 + t) and the sign of x.
 template <class T>
 [[gnu::always_inline]] HD inline T tanh_of(T x) {

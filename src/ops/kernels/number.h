@@ -73,6 +73,40 @@ template <class Wide, class Word>
 #endif
 }
 
+// The f32 next to x, rounded to odd: if x is none, the neighbour whose last bit is 1. Rounded again, to at most 22 bits,
+// it gives what x itself does.
+[[gnu::always_inline]] HD inline float rounded_to_odd(double x) {
+  const auto near = static_cast<float>(x);
+  const auto back = static_cast<double>(near);
+  const auto bits = __builtin_bit_cast(uint32_t, near);
+  const bool is_beyond = x < 0 ? back < x : back > x;
+  const uint32_t odd = (is_beyond ? bits - 1 : bits) | 1U;
+  return __builtin_bit_cast(float, back == x ? bits : odd);
+}
+
+// Assigns a number of a type of computation to one of any type, rounded once.
+template <class Y>
+[[gnu::always_inline]] HD inline void put_rounded(Y& y, float x) {
+  put(y, x);
+}
+template <class Y>
+[[gnu::always_inline]] HD inline void put_rounded(Y& y, double x) {
+  put(y, rounded_to_odd(x));
+}
+[[gnu::always_inline]] HD inline void put_rounded(double& y, float x) { y = static_cast<double>(x); }
+[[gnu::always_inline]] HD inline void put_rounded(float& y, double x) { y = static_cast<float>(x); }
+[[gnu::always_inline]] HD inline void put_rounded(double& y, double x) { y = x; }
+
+// Copies a number of any type, converted if the types differ.
+template <class Y, class X>
+struct Move {
+  [[gnu::always_inline]] HD static inline void one(Y& y, X x) { put_rounded(y, value(x)); }
+};
+template <class T>
+struct Move<T, T> {
+  [[gnu::always_inline]] HD static inline void one(T& y, T x) { y = x; }
+};
+
 // Whether the type of computation is the storage type T itself.
 template <class T>
 inline constexpr bool kIsWide = true;

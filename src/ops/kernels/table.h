@@ -12,10 +12,13 @@
 #include "ops/kernels/interaction.h"
 #include "ops/kernels/latent.h"
 #include "ops/kernels/layer_norm.h"
+#include "ops/kernels/maps.h"
 #include "ops/kernels/optimizer.h"
 #include "ops/kernels/rms_norm.h"
 #include "ops/kernels/rotary.h"
 #include "ops/kernels/rows.h"
+#include "ops/kernels/softmax.h"
+#include "ops/kernels/strided.h"
 
 namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
@@ -53,6 +56,18 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .softmax_stats = softmax_stats<T>,
       .cross_entropy_backward = cross_entropy_backward<T>,
       .sum_squares = sum_squares<T>,
+      .gather = gather<T>,
+      .copy_strided_from_f32 = copy_strided<T, float>,
+      .copy_strided_from_f64 = copy_strided<T, double>,
+      .copy_strided_to_f32 = copy_strided<float, T>,
+      .copy_strided_to_f64 = copy_strided<double, T>,
+      .add_strided = add_strided<T>,
+      .sum_strided = sum_strided<T>,
+      .store_sums = store_sums<T>,
+      .softmax = softmax<T>,
+      .softmax_backward = softmax_backward<T>,
+      .log_softmax = log_softmax<T>,
+      .log_softmax_backward = log_softmax_backward<T>,
       .route_backward = route_backward<T>,
       .gate_rows = gate_rows<T>,
       .gate_rows_backward = gate_rows_backward<T>,
@@ -71,6 +86,7 @@ constexpr Kernels<T> make_kernels() {
       .route = route<T>,
       .router_losses = router_losses<T>,
       .chunk_squares = chunk_squares<T>,
+      .maps = MapsOf<T, MapList>::kKernels,
       .adamw = adamw<T>,
       .sgd = sgd<T>,
       .adagrad = adagrad<T>,
@@ -95,15 +111,17 @@ constexpr RecommenderKernels<T> make_recommender_kernels() {
 }
 
 constexpr KernelTable make_table(const char* name) {
-  return {name,
-          make_kernels<float>(),
-          make_kernels<double>(),
-          make_storage_kernels<float>(),
-          make_storage_kernels<double>(),
-          make_storage_kernels<Bfloat16>(),
-          make_storage_kernels<Float16>(),
-          make_recommender_kernels<float>(),
-          make_recommender_kernels<double>()};
+  return {
+      name,
+      make_kernels<float>(),
+      make_kernels<double>(),
+      make_storage_kernels<float>(),
+      make_storage_kernels<double>(),
+      make_storage_kernels<Bfloat16>(),
+      make_storage_kernels<Float16>(),
+      make_recommender_kernels<float>(),
+      make_recommender_kernels<double>(),
+      {copy_strided<uint16_t, uint16_t>, copy_strided<uint32_t, uint32_t>, copy_strided<uint64_t, uint64_t>}};
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+#include "ops/walk.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace trifold::cpu {
+
+namespace {
+
+template <int Tensors>
+using Views = std::array<const StridedView*, Tensors>;
+
+// Whether axis `inner` continues axis `outer` in every tensor, so that both are one axis.
+template <int Tensors>
+bool continues(const StridedWalk<Tensors>& walk, int outer, const std::array<int64_t, Tensors>& inner,
+               int64_t extent) {
+  for (int t = 0; t < Tensors; ++t)
+    if (walk.strides[t][outer] != extent * inner[static_cast<size_t>(t)]) return false;
+  return true;
+}
+
+template <int Tensors>
+StridedWalk<Tensors> join(const Box& box, const AxisChoice& axes, WalkOrder order,
+                          const Views<Tensors>& views) {
+  std::array<size_t, kMostAxes> kept{};
+  size_t count = 0;
+  for (size_t axis = 0; axis < static_cast<size_t>(box.rank); ++axis)
+    if (axes[axis] && box.extents[axis] != 1) kept[count++] = axis;
+  const auto size = [&](size_t axis) { return std::abs(views[0]->strides[axis]); };
+  if (order == WalkOrder::Free)
+    std::stable_sort(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(count),
+                     [&](size_t a, size_t b) { return size(a) > size(b); });
+
+  StridedWalk<Tensors> walk{};
+  for (size_t i = 0; i < count; ++i) {
+    std::array<int64_t, Tensors> strides{};
+    for (size_t t = 0; t < Tensors; ++t) strides[t] = views[t]->strides[kept[i]];
+    const int64_t extent = box.extents[kept[i]];
+    const int outer = walk.rank - 1;
+    const bool joined = outer >= 0 && continues<Tensors>(walk, outer, strides, extent);
+    const int at = joined ? outer : walk.rank++;
+    walk.extents[at] = joined ? walk.extents[at] * extent : extent;
+    for (size_t t = 0; t < Tensors; ++t) walk.strides[t][at] = strides[t];
+  }
+  if (walk.rank == 0) {
+    walk.rank = 1;
+    walk.extents[0] = 1;
+  }
+  return walk;
+}
+
+}  // namespace
+
+StridedWalk<1> walk_of(const Box& box, const AxisChoice& axes, WalkOrder order, const StridedView& view) {
+  return join<1>(box, axes, order, {&view});
+}
+
+StridedWalk<2> walk_of(const Box& box, const AxisChoice& axes, WalkOrder order, const StridedView& first,
+                       const StridedView& second) {
+  return join<2>(box, axes, order, {&first, &second});
+}
+
+SumWalks sum_walks(const Box& box, const StridedView& to, const StridedView& from) {
+  AxisChoice kept{}, summed{};
+  for (size_t axis = 0; axis < kMostAxes; ++axis) {
+    kept[axis] = to.strides[axis] != 0;
+    summed[axis] = !kept[axis];
+  }
+  // Neighbours of x are met one after the other.
+  const StridedWalk<2> by_x = walk_of(box, kept, WalkOrder::Free, from, to);
+  SumWalks walks{by_x, walk_of(box, summed, WalkOrder::Free, from)};
+  std::copy(by_x.strides[1], by_x.strides[1] + kWalkAxes, walks.kept.strides[0]);
+  std::copy(by_x.strides[0], by_x.strides[0] + kWalkAxes, walks.kept.strides[1]);
+  return walks;
+}
+
+}  // namespace trifold::cpu

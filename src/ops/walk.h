@@ -1,0 +1,45 @@
+// Walks: boxes of strided views (ops/strided.h) in the form that kernels take (StridedWalk), for the launchers of all
+// back ends.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ops/kernels.h"
+#include "ops/strided.h"
+
+namespace trifold::cpu {
+
+static_assert(kWalkAxes == kMostAxes);
+
+// The axes of a box that a walk keeps.
+using AxisChoice = std::array<bool, kMostAxes>;
+constexpr AxisChoice kAllAxes{true, true, true, true, true, true};
+
+// Whether the order of the walk is that of the box, or free: then axes along which tensor 0 has larger strides come
+// first, so that its elements are met in ascending or descending order.
+enum class WalkOrder : uint8_t { Box, Free };
+
+// The walk over the chosen axes of the box. Axes of extent 1 are left out and neighbours joined if every tensor allows
+// it.
+StridedWalk<1> walk_of(const Box& box, const AxisChoice& axes, WalkOrder order, const StridedView& view);
+StridedWalk<2> walk_of(const Box& box, const AxisChoice& axes, WalkOrder order, const StridedView& first,
+                       const StridedView& second);
+
+// The number of elements of a walk.
+template <int Tensors>
+int64_t elements_of(const StridedWalk<Tensors>& walk) {
+  int64_t count = 1;
+  for (int axis = 0; axis < walk.rank; ++axis) count *= walk.extents[axis];
+  return count;
+}
+
+// The two walks of strided_sum: the first over the elements of y, with its strides and those of x; the second over the
+// terms of a sum, with the strides of x.
+struct SumWalks {
+  StridedWalk<2> kept;
+  StridedWalk<1> summed;
+};
+SumWalks sum_walks(const Box& box, const StridedView& to, const StridedView& from);
+
+}  // namespace trifold::cpu
