@@ -84,6 +84,7 @@ std::vector<OpCase> update_op_cases();       // and these,
 std::vector<OpCase> attention_op_cases();    // and these,
 std::vector<OpCase> experts_op_cases();      // and these,
 std::vector<OpCase> latent_op_cases();       // and these,
+std::vector<OpCase> strided_op_cases();      // and these,
 std::vector<OpCase> recommender_op_cases();  // and those of recommenders
 
 template <class Member>

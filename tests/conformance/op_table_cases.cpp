@@ -363,7 +363,8 @@ std::vector<OpCase> op_cases() {
   rows_by_id(cases);
   cross_entropy(cases);
   products(cases);
-  for (auto* more : {attention_op_cases, sum_op_cases, update_op_cases, experts_op_cases, latent_op_cases})
+  for (auto* more : {attention_op_cases, sum_op_cases, update_op_cases, experts_op_cases, latent_op_cases,
+                     strided_op_cases})
     for (OpCase& test : more()) cases.push_back(std::move(test));
   return cases;
 }

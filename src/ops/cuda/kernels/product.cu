@@ -16,22 +16,23 @@ __device__ inline Accumulate<T> element(const T* x, int64_t stride, bool transpo
   return value(transposed ? x[column * stride + row] : x[row * stride + column]);
 }
 
-// Matrices of a batch, one for each z of the grid, from number `first` on. Their operands' `begin` is not read.
+// Tiles of the matrices of a batch: block x has tile x % row_tiles of matrix x / row_tiles. The operands' `begin` is not
+// read.
 template <class T, class C>
 __global__ void __launch_bounds__(kTile* kTile)
-    gemm_kernel(C* c, const T* a, const T* b, BatchedProduct batch, int64_t first, Accumulate<T> alpha,
+    gemm_kernel(C* c, const T* a, const T* b, BatchedProduct batch, int64_t row_tiles, Accumulate<T> alpha,
                 Accumulate<T> beta) {
   using Wide = Accumulate<T>;
   __shared__ Wide left[kTile][kTile + 1];
   __shared__ Wide right[kTile][kTile + 1];
-  const int64_t number = first + blockIdx.z;
+  const int64_t number = blockIdx.x / row_tiles;
   const int64_t outer = number / batch.inner;
   const int64_t inner = number - outer * batch.inner;
   const T* of_a = a + outer * batch.a.outer + inner * batch.a.inner;
   const T* of_b = b + outer * batch.b.outer + inner * batch.b.inner;
   const auto x = static_cast<int>(threadIdx.x) % kTile;
   const auto y = static_cast<int>(threadIdx.x) / kTile;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kTile + y;
+  const int64_t row = (blockIdx.x - number * row_tiles) * kTile + y;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kTile + x;
   Wide sum = 0;
   for (int64_t d = 0; d < batch.k; d += kTile) {
@@ -52,17 +53,13 @@ __global__ void __launch_bounds__(kTile* kTile)
 template <class T, class C>
 void plain_batched_product(CudaStream stream, C* c, const T* a, const T* b, const BatchedProduct& batch) {
   using Wide = Accumulate<T>;
-  constexpr int64_t kMostAtOnce = 65535;  // blocks along z
-  if (batch.m == 0 || batch.n == 0) return;
   const int64_t count = batch.outer * batch.inner;
-  for (int64_t first = 0; first < count; first += kMostAtOnce) {
-    const int64_t now = count - first < kMostAtOnce ? count - first : kMostAtOnce;
-    const dim3 grid(static_cast<unsigned>(parts(batch.m, kTile)),
-                    static_cast<unsigned>(parts(batch.n, kTile)), static_cast<unsigned>(now));
-    TRIFOLD_LAUNCH((gemm_kernel<T, C>), grid, dim3(kTile * kTile), 0, stream, c + batch.c.begin,
-                   a + batch.a.begin, b + batch.b.begin, batch, first, static_cast<Wide>(batch.alpha),
-                   static_cast<Wide>(batch.beta));
-  }
+  if (count == 0 || batch.m == 0 || batch.n == 0) return;
+  const int64_t row_tiles = parts(batch.m, kTile);
+  const dim3 grid(static_cast<unsigned>(count * row_tiles), static_cast<unsigned>(parts(batch.n, kTile)));
+  TRIFOLD_LAUNCH((gemm_kernel<T, C>), grid, dim3(kTile * kTile), 0, stream, c + batch.c.begin,
+                 a + batch.a.begin, b + batch.b.begin, batch, row_tiles, static_cast<Wide>(batch.alpha),
+                 static_cast<Wide>(batch.beta));
 }
 
 template <class T, class C>
