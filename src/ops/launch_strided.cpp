@@ -8,15 +8,16 @@ namespace trifold::cpu {
 
 namespace {
 
-// Calls body(begin, end) for parts of the elements of a box whose kernels differ by type; `Y` and `X` are the types.
+// Copies a box with a kernel for the types Y and X.
 template <class Y, class X, class Kernel>
 void copy_with(Stream& stream, Tensor y, const StridedView& to, Tensor x, const StridedView& from,
                const Box& box, Kernel kernel) {
   stream.run([=, pool = &stream.pool(), out = static_cast<Y*>(y.data) + to.begin,
               in = static_cast<const X*>(x.data) + from.begin] {
-    const StridedWalk<2> walk = walk_of(box, kAllAxes, WalkOrder::Free, to, from);
-    pool->parallel_for(elements_of(walk), kCheapGrain,
-                       [&](int64_t begin, int64_t end) { kernel(out, in, walk, begin, end); });
+    for (const WalkPart& part : copy_walks(box, to, from))
+      pool->parallel_for(elements_of(part.walk), kCheapGrain, [&](int64_t begin, int64_t end) {
+        kernel(out + part.begin[0], in + part.begin[1], part.walk, begin, end);
+      });
   });
 }
 
@@ -153,8 +154,25 @@ void strided_sum(const KernelTable& table, Stream& stream, Tensor y, const Strid
 
 namespace {
 
-// Elements that one call of a MapKernel computes: four blocks of f64 fit the first-level cache.
+// The most elements that one call of a MapKernel computes: four blocks of f64 fit the first-level cache.
 constexpr int64_t kMapBlock = 1024;
+
+// The elements of y in blocks: rows of `row` elements, each cut into `pieces` blocks of kMapBlock and a rest.
+struct MapRows {
+  int64_t elements, row, pieces;
+
+  // Rows are the longest along which every input is in one piece, unless those are very short.
+  MapRows(int64_t count, std::span<const StridedWalk<1>> walks) : elements(count), row(count) {
+    constexpr int64_t kLeast = 128;
+    for (const StridedWalk<1>& walk : walks)
+      if (walk.rank > 1) row = std::min(row, walk.extents[walk.rank - 1]);
+    if (row < kLeast) row = count;
+    pieces = parts(row, kMapBlock);
+  }
+  int64_t blocks() const { return row == 0 ? 0 : elements / row * pieces; }
+  int64_t begin(int64_t block) const { return block / pieces * row + block % pieces * kMapBlock; }
+  int64_t end(int64_t block) const { return std::min(begin(block) + kMapBlock, (block / pieces + 1) * row); }
+};
 
 // map in the type T. An input that is not adjacent in memory, or has 16 bits, is gathered a block at a time.
 template <class T>
@@ -165,27 +183,38 @@ struct MapBlocks {
   T* y;
   std::array<const T*, 3> x;
   std::array<StridedWalk<1>, 3> walks;
-  int inputs;
+  size_t inputs;
   Wide a, b;
+
+  bool is_number(size_t input) const { return walks[input].rank == 1 && walks[input].strides[0][0] == 0; }
 
   // The numbers of an input for elements [begin, end), in `block` if not in memory.
   const Wide* numbers(size_t input, Wide* block, int64_t begin, int64_t end) const {
     const StridedWalk<1>& walk = walks[input];
-    if constexpr (std::is_same_v<T, Wide>)
-      if (walk.rank == 1 && walk.strides[0][0] == 1) return x[input] + begin;
-    storage.gather(block, x[input], walk, begin, end);
+    if constexpr (std::is_same_v<T, Wide>) {
+      const int64_t run = walk.extents[walk.rank - 1];
+      if (walk.strides[0][walk.rank - 1] == 1 && (walk.rank == 1 || begin % run + (end - begin) <= run))
+        return x[input] + distance_of(walk, 0, begin);
+    }
+    if (!is_number(input)) storage.gather(block, x[input], walk, begin, end);
     return block;
   }
 
-  void compute(int64_t begin, int64_t end) const {
-    Wide blocks[4][kMapBlock];
-    const Wide* in[3] = {};
-    for (size_t i = 0; i < static_cast<size_t>(inputs); ++i) in[i] = numbers(i, blocks[i], begin, end);
-    if constexpr (std::is_same_v<T, Wide>) {
-      kernel(y + begin, in[0], in[1], in[2], end - begin, a, b);
-    } else {
-      kernel(blocks[3], in[0], in[1], in[2], end - begin, a, b);
-      storage.from_f32(y + begin, blocks[3], end - begin);
+  void compute(const MapRows& rows, int64_t first_block, int64_t last_block) const {
+    alignas(64) Wide blocks[4][kMapBlock];
+    for (size_t i = 0; i < inputs; ++i)
+      if (is_number(i)) storage.gather(blocks[i], x[i], {1, {kMapBlock}, {{0}}}, 0, kMapBlock);
+    for (int64_t block = first_block; block < last_block; ++block) {
+      const int64_t begin = rows.begin(block);
+      const int64_t end = rows.end(block);
+      const Wide* in[3] = {};
+      for (size_t i = 0; i < inputs; ++i) in[i] = numbers(i, blocks[i], begin, end);
+      if constexpr (std::is_same_v<T, Wide>) {
+        kernel(y + begin, in[0], in[1], in[2], end - begin, a, b);
+      } else {
+        kernel(blocks[3], in[0], in[1], in[2], end - begin, a, b);
+        storage.from_f32(y + begin, blocks[3], end - begin);
+      }
     }
   }
 };
@@ -198,16 +227,15 @@ void map(const KernelTable& table, Stream& stream, Tensor y, std::span<const Ten
     using Wide = Accumulate<T>;
     std::array<const T*, 3> in{};
     for (size_t i = 0; i < x.size(); ++i) in[i] = x[i].template as<T>() + map.from[i].begin;
-    stream.run([=, pool = &stream.pool(), out = y.as<T>(), elements = y.elements(),
+    stream.run([=, pool = &stream.pool(), out = y.as<T>(), elements = y.elements(), inputs = x.size(),
                 storage = &storage_kernels<T>(table), maps = kernels<Wide>(table).maps] {
-      MapBlocks<T> blocks{
-          *storage, maps[static_cast<int>(map.op)], out, in, {}, inputs_of(map.op), Wide(map.a), Wide(map.b)};
-      for (size_t i = 0; i < static_cast<size_t>(blocks.inputs); ++i)
+      MapBlocks<T> blocks{*storage,   maps[static_cast<int>(map.op)], out, in, {}, inputs, Wide(map.a),
+                          Wide(map.b)};
+      for (size_t i = 0; i < inputs; ++i)
         blocks.walks[i] = walk_of(map.box, kAllAxes, WalkOrder::Box, map.from[i]);
-      pool->parallel_for(parts(elements, kMapBlock), kMathGrain / kMapBlock, [&](int64_t begin, int64_t end) {
-        for (int64_t block = begin; block < end; ++block)
-          blocks.compute(block * kMapBlock, std::min(elements, (block + 1) * kMapBlock));
-      });
+      const MapRows rows(elements, std::span(blocks.walks).first(inputs));
+      pool->parallel_for(rows.blocks(), row_grain(std::min(rows.row, kMapBlock), kMathGrain),
+                         [&](int64_t begin, int64_t end) { blocks.compute(rows, begin, end); });
     });
   });
 }

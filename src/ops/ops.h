@@ -396,7 +396,8 @@ struct OpTable {
   void (*strided_copy)(Stream&, Tensor y, const StridedView& to, Tensor x, const StridedView& from,
                        const Box& box);
   // y[to(i)] = factor * the sum of x[from(i)] over the axes whose stride in `to` is 0; added to y if `accumulate`.
-  // Otherwise no two indices have the same to(i). The sums are in f64. y has the dtype of x, its accumulate_type, or f64.
+  // Otherwise no two indices have the same to(i). Sums are in f64 and rounded to the accumulate_type of y. y has the
+  // dtype of x, its accumulate_type, or f64.
   void (*strided_sum)(Stream&, Tensor y, const StridedView& to, Tensor x, const StridedView& from,
                       const Box& box, double factor, bool accumulate);
   // y[i] = f(x[0][from[0](i)], ...), where y has the elements of the box in order. y may be an input that has them too.

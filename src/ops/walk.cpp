@@ -60,6 +60,55 @@ StridedWalk<2> walk_of(const Box& box, const AxisChoice& axes, WalkOrder order, 
   return join<2>(box, axes, order, {&first, &second});
 }
 
+namespace {
+
+constexpr int64_t kSquare = 16;  // elements of a side: a cache line of f32
+
+// The part of a walk with `extent` indices along an axis, from index `first` on.
+WalkPart part_of(const WalkPart& whole, int axis, int64_t first, int64_t extent) {
+  WalkPart part = whole;
+  part.walk.extents[axis] = extent;
+  for (size_t t = 0; t < 2; ++t) part.begin[t] += first * part.walk.strides[t][axis];
+  return part;
+}
+
+// The walk square by square along `axis` and the last axis, whose extents are multiples of kSquare.
+StridedWalk<2> in_squares(const StridedWalk<2>& walk, int axis) {
+  StridedWalk<2> squares = walk;
+  const int last = walk.rank - 1;
+  squares.rank = walk.rank + 2;
+  const auto split = [&](int from, int inner) {
+    squares.extents[from] = walk.extents[from] / kSquare;
+    squares.extents[inner] = kSquare;
+    for (int t = 0; t < 2; ++t) {
+      squares.strides[t][from] = walk.strides[t][from] * kSquare;
+      squares.strides[t][inner] = walk.strides[t][from];
+    }
+  };
+  split(axis, last + 1);
+  split(last, last + 2);
+  return squares;
+}
+
+}  // namespace
+
+WalkParts copy_walks(const Box& box, const StridedView& to, const StridedView& from) {
+  const WalkPart whole{walk_of(box, kAllAxes, WalkOrder::Free, to, from)};
+  const StridedWalk<2>& walk = whole.walk;
+  const int last = walk.rank - 1;
+  int near = last;  // the axis along which elements of x are closest
+  for (int axis = 0; axis <= last; ++axis)
+    if (std::abs(walk.strides[1][axis]) < std::abs(walk.strides[1][near])) near = axis;
+  const int64_t rows = walk.extents[near] / kSquare * kSquare;
+  const int64_t columns = walk.extents[last] / kSquare * kSquare;
+  if (near == last || walk.rank + 2 > kWalkAxes || rows == 0 || columns == 0) return {{whole}, 1};
+  WalkPart squares = part_of(part_of(whole, near, 0, rows), last, 0, columns);
+  squares.walk = in_squares(squares.walk, near);
+  return {{squares, part_of(whole, near, rows, walk.extents[near] - rows),
+           part_of(part_of(whole, near, 0, rows), last, columns, walk.extents[last] - columns)},
+          3};
+}
+
 SumWalks sum_walks(const Box& box, const StridedView& to, const StridedView& from) {
   AxisChoice kept{}, summed{};
   for (size_t axis = 0; axis < kMostAxes; ++axis) {

@@ -34,6 +34,22 @@ int64_t elements_of(const StridedWalk<Tensors>& walk) {
   return count;
 }
 
+// A walk over a part of a box, whose first elements are `begin` elements after those of the box.
+struct WalkPart {
+  StridedWalk<2> walk;
+  std::array<int64_t, 2> begin{};
+};
+// Parts that together are the box; some may be empty.
+struct WalkParts {
+  std::array<WalkPart, 3> parts;
+  size_t count = 0;
+  const WalkPart* begin() const { return parts.data(); }
+  const WalkPart* end() const { return parts.data() + count; }
+};
+// The walks of a copy on a CPU. Neighbours in y may be far apart in x, while those along another axis are close: then
+// all elements of a few cache lines are copied, square by square, before others are read.
+WalkParts copy_walks(const Box& box, const StridedView& to, const StridedView& from);
+
 // The two walks of strided_sum: the first over the elements of y, with its strides and those of x; the second over the
 // terms of a sum, with the strides of x.
 struct SumWalks {

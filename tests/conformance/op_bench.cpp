@@ -4,6 +4,7 @@
 //
 //   op_bench cuda [DIVISOR]                on the first GPU
 //   op_bench cuda products                 only the products
+//   op_bench cuda views                    only the operations on strided views, beside those on whole tensors
 //   op_bench cpu [DIVISOR]                 on this machine's processor; DIVISOR (default 1) divides the sizes
 //   op_bench cuda DIVISOR OPERATION...     only these, once each and not timed, for a profiler
 //
@@ -42,13 +43,20 @@ class Bench {
       once_.clear();
       return experts();
     }
+    const bool only_views = once_ == std::vector<std::string>{"views"};
+    if (only_views) once_.clear();
     if (once_.empty()) std::printf("%-28s %10s %10s %8s\n", "operation", "us", "GB/s", "of copy");
+    if (only_views) {
+      views(kF32);
+      return views(kBf16);
+    }
     movement();
     norms();
     losses();
     tokens();
     updates();
     recommender();
+    views(kBf16);
     experts();
   }
 
@@ -319,6 +327,65 @@ class Bench {
     }
   }
 
+  // Graphs of operations: activations of a model with 16 heads of 64.
+  void views(DType dtype) {
+    const int64_t samples = 8, seq = sized(1024), heads = 16, width = 64;
+    const int64_t rows = samples * seq, columns = heads * width;
+    const auto size = static_cast<double>(size_of(dtype)), count = static_cast<double>(rows * columns);
+    const std::string suffix = "_" + std::string(name_of(dtype));
+    const Tensor x = numbers(dtype, {rows, columns}), y = numbers(dtype, {rows, columns});
+    const Tensor row = numbers(dtype, {columns}), column = numbers(dtype, {rows}), one = numbers(dtype, {1});
+    const auto kept = std::move(buffers_);
+    const Box box{2, {rows, columns}};
+    const StridedView whole = contiguous_view(box);
+    const auto map = [&](MapOp op, Tensor second, const StridedView& from) {
+      const std::array inputs{x, second};
+      ops_.map(stream_, y, std::span(inputs).first(size_t(inputs_of(op))), {op, 1, 0, box, {whole, from}});
+    };
+    time("copy" + suffix, 2 * size * count, [&] { ops_.copy(stream_, y, x); });
+    time("add" + suffix, 3 * size * count, [&] { ops_.add(stream_, y, y, x); });
+    time("map_add" + suffix, 3 * size * count, [&] { map(MapOp::Add, y, whole); });
+    time("map_add_row" + suffix, 2 * size * count, [&] { map(MapOp::Add, row, {0, {0, 1}}); });
+    time("map_add_column" + suffix, 2 * size * count, [&] { map(MapOp::Add, column, {0, {1, 0}}); });
+    time("map_add_number" + suffix, 2 * size * count, [&] { map(MapOp::Add, one, {}); });
+    time("gelu" + suffix, 2 * size * count, [&] { ops_.gelu(stream_, y, x); });
+    for (MapOp op : {MapOp::Gelu, MapOp::GeluErf, MapOp::Erf, MapOp::Log, MapOp::Cos, MapOp::Sqrt})
+      time(std::string("map_") + name_of(op) + suffix, 2 * size * count, [&] { map(op, {}, {}); });
+    const Box split{4, {samples, heads, seq, width}};
+    const StridedView of_heads{0, {seq * columns, width, columns, 1}};
+    time("heads_first" + suffix, 2 * size * count,
+         [&] { ops_.strided_copy(stream_, y, contiguous_view(split), x, of_heads, split); });
+    const Box turned{2, {columns, rows}};
+    time("transposed" + suffix, 2 * size * count, [&] {
+      ops_.strided_copy(stream_, y, contiguous_view(turned), x, {0, {1, columns}}, turned);
+    });
+    const Tensor sums = memory(accumulate_type(dtype), {std::max(rows, columns)});
+    const auto kept_sums = std::move(buffers_);
+    time("column_sum" + suffix, size * count, [&] {
+      ops_.column_sum(stream_, {sums.data, sums.dtype, {columns}}, x, true);
+    });
+    const auto sum = [&](const Tensor& to, const AxisNumbers& strides, bool accumulate) {
+      ops_.strided_sum(stream_, to, {0, strides}, x, whole, box, 1, accumulate);
+    };
+    time("sum_rows" + suffix, size * count, [&] { sum(sums, {0, 1}, true); });
+    time("sum_columns" + suffix, size * count, [&] { sum(sums, {1, 0}, false); });
+    time("sum_all" + suffix, size * count, [&] { sum(sums, {0, 0}, false); });
+    time("sum_none" + suffix, 3 * size * count, [&] { sum(y, {columns, 1}, true); });
+    time("softmax" + suffix, 2 * size * count, [&] { ops_.softmax(stream_, y, x); });
+    time("softmax_backward" + suffix, 3 * size * count, [&] { ops_.softmax_backward(stream_, y, y, x); });
+    const BatchedProduct scores{samples,
+                                heads,
+                                seq,
+                                seq,
+                                width,
+                                {0, seq * columns, width, columns},
+                                {0, seq * columns, width, columns, true},
+                                {0, heads * seq * seq, seq * seq, seq}};
+    const Tensor result = memory(dtype, {samples * heads * seq, seq});
+    product("batched_product" + suffix, 2.0 * static_cast<double>(seq) * count,
+            [&] { ops_.batched_product(stream_, result, x, y, scores); });
+  }
+
   static constexpr int kCalls = 10;
   const OpTable& ops_;
   int64_t divisor_;
@@ -335,7 +402,7 @@ int main(int argc, char** argv) {
   try {
     const std::string where = argc > 1 ? argv[1] : "";
     if (where != "cuda" && where != "cpu") {
-      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR] [products | OPERATION...]\n");
+      std::fprintf(stderr, "usage: op_bench cuda|cpu [DIVISOR] [products | views | OPERATION...]\n");
       return 2;
     }
     const bool has_divisor = argc > 2 && std::atoi(argv[2]) != 0;

@@ -49,8 +49,8 @@ SumParts parts_of(const StridedSums& sums) {
 template <class Y>
 __device__ inline void store_sum(Y* y, const StridedSums& sums, int64_t element, double total) {
   Y& out = y[cpu::distance_of(sums.kept, 0, element)];
-  const double before = sums.accumulate ? static_cast<double>(value(out)) : 0;
-  cpu::put_rounded(out, sums.factor * total + before);
+  const auto sum = static_cast<Accumulate<Y>>(sums.factor * total);
+  put(out, sums.accumulate ? sum + value(out) : sum);
 }
 
 // Element blockIdx.x of y if by blocks, else one for each thread; part blockIdx.y.
