@@ -113,33 +113,34 @@ T* matrix_at(T* data, const MatrixBatch& batch, int64_t inner, int64_t number) {
   return data + batch.begin + number / inner * batch.outer + number % inner * batch.inner;
 }
 
-// From this many products on, each is computed by one worker; fewer are cut into tiles.
+// From this many products on, a worker computes whole ones; fewer are cut into tiles. The choice does not depend on the
+// number of workers, because tiles may decide the order of sums.
 constexpr int64_t kManyProducts = 16;
 
 template <class C, class T>
 void products_over(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, const T* a, const T* b,
-                   const BatchedProduct& product) {
-  const auto& [outer, inner, m, n, k, at_a, at_b, at_c, alpha, beta] = product;
-  const int64_t count = outer * inner;
-  if (count == 0 || m == 0 || n == 0) return;
-  const Tiling tile = count >= kManyProducts ? Tiling{m, n} : tiling_for(m, n, k);
-  const int64_t tiles = parts(m, tile.rows) * parts(n, tile.columns);
+                   const BatchedProduct& batch) {
+  const int64_t count = batch.outer * batch.inner;
+  if (count == 0 || batch.m == 0 || batch.n == 0) return;
+  const Tiling tile =
+      count >= kManyProducts ? Tiling{batch.m, batch.n} : tiling_for(batch.m, batch.n, batch.k);
+  const int64_t tiles = parts(batch.m, tile.rows) * parts(batch.n, tile.columns);
   constexpr int64_t kLeastProducts = int64_t{1} << 17;  // multiplications that are worth waking a worker
-  const int64_t grain = row_grain(tile.rows * tile.columns * k, kLeastProducts);
+  const int64_t grain = row_grain(tile.rows * tile.columns * batch.k, kLeastProducts);
   pool.parallel_for(count * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Matrix<T> left{matrix_at(a, at_a, inner, i / tiles), at_a.row, at_a.transposed};
-      const Matrix<T> right{matrix_at(b, at_b, inner, i / tiles), at_b.row, at_b.transposed};
-      C* const out = matrix_at(c, at_c, inner, i / tiles);
-      const int64_t place = i % tiles;
-      over_tiles(tile, m, n, place, place + 1, false,
+      const int64_t number = i / tiles;
+      const Matrix<T> left{matrix_at(a, batch.a, batch.inner, number), batch.a.row, batch.a.transposed};
+      const Matrix<T> right{matrix_at(b, batch.b, batch.inner, number), batch.b.row, batch.b.transposed};
+      C* const out = matrix_at(c, batch.c, batch.inner, number);
+      over_tiles(tile, batch.m, batch.n, i % tiles, i % tiles + 1, false,
                  [&](int64_t row, int64_t column, int64_t rows, int64_t columns) {
                    Matrix<T> rows_of_a = left;
                    Matrix<T> columns_of_b = right;
                    rows_of_a.data += left.transposed ? row : row * left.stride;
                    columns_of_b.data += right.transposed ? column * right.stride : column;
-                   gemm_alone(kernels, out + row * at_c.row + column, at_c.row, rows_of_a, columns_of_b, rows,
-                              columns, k, alpha, beta);
+                   gemm_alone(kernels, out + row * batch.c.row + column, batch.c.row, rows_of_a, columns_of_b,
+                              rows, columns, batch.k, batch.alpha, batch.beta);
                  });
     }
   });

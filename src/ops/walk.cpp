@@ -1,6 +1,7 @@
 #include "ops/walk.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 
 namespace trifold::cpu {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/kernels.h"
@@ -42,7 +43,7 @@ struct WalkPart {
 // Parts that together are the box; some may be empty.
 struct WalkParts {
   std::array<WalkPart, 3> parts;
-  size_t count = 0;
+  std::size_t count = 0;
   const WalkPart* begin() const { return parts.data(); }
   const WalkPart* end() const { return parts.data() + count; }
 };

@@ -61,12 +61,13 @@ TEST(StridedCopy, TransposesTensors) {
 
 // Boxes that are copied square by square, with rests along both axes, some backwards and with other axes around.
 TEST(StridedCopy, TransposesSquares) {
-  for (const auto& [box, strides] : {std::pair<Box, AxisNumbers>{{2, {37, 50}}, {1, 37}},
-                                     {{2, {32, 48}}, {1, 32}},
-                                     {{3, {3, 33, 20}}, {660, 1, 33}},
-                                     {{3, {35, 3, 20}}, {1, 700, 35}},
-                                     {{4, {2, 19, 3, 40}}, {40 * 57, 1, 19 * 40, 19}},
-                                     {{2, {15, 100}}, {1, 15}}}) {
+  for (const auto& [extents, strides] : {std::pair<Box, AxisNumbers>{{2, {37, 50}}, {1, 37}},
+                                         {{2, {32, 48}}, {1, 32}},
+                                         {{3, {3, 33, 20}}, {660, 1, 33}},
+                                         {{3, {35, 3, 20}}, {1, 700, 35}},
+                                         {{4, {2, 19, 3, 40}}, {40 * 57, 1, 19 * 40, 19}},
+                                         {{2, {15, 100}}, {1, 15}}}) {
+    const Box box = extents;
     SCOPED_TRACE(fmt::format("extents {}, {}, {}, {}", box.extents[0], box.extents[1], box.extents[2],
                              box.extents[3]));
     const int64_t count = box.elements();
@@ -78,7 +79,7 @@ TEST(StridedCopy, TransposesSquares) {
     over_box(box, [&](const AxisNumbers& i) { y[place(contiguous_view(box), i)] = x[place(from, i)]; });
     check_everywhere(
         {y},
-        [&, box = box](const OpTable& ops, Stream& stream, DType dtype) {
+        [&](const OpTable& ops, Stream& stream, DType dtype) {
           const Host out(dtype, {count});
           ops.strided_copy(stream, out, contiguous_view(box), Host(dtype, {count}, x), from, box);
           return Outputs{out.values()};
@@ -140,7 +141,8 @@ struct SumCase {
 };
 
 void check_sum(const SumCase& one, uint64_t seed, double f32_tolerance = 1e-6) {
-  const auto& [box, to, from] = one;
+  const Box& box = one.box;
+  const FittedView &to = one.to, &from = one.from;
   const Values x = random_values(from.elements, seed);
   const Values before = random_values(to.elements, seed + 1000);
   Values added = before, assigned = before;
