@@ -1,7 +1,9 @@
 #include "layout/cut_model.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <string>
 
 #include "data_parallel/flat_layout.h"
 #include "models/language_model.h"
@@ -14,7 +16,6 @@ CutModel::CutModel(const ModelConfig& config, const MeshConfig& layout, const Me
     : flops(sample_flops(config, mesh.size(Axis::Tp))),
       model(make_model(config, mesh, seed, layout)),
       rank_of_stage(std::move(stage_ranks.ranks)),
-      width(config.hidden_size),
       on_device(layout.device == ComputeDevice::Cuda) {
   if (rank_of_stage.empty()) {
     rank_of_stage.resize(static_cast<size_t>(mesh.size(Axis::Pp)));
@@ -33,6 +34,7 @@ CutModel::CutModel(const ModelConfig& config, const MeshConfig& layout, const Me
     stages = cut_stages(layout, model, block_costs(), static_cast<int>(rank_of_stage.size()));
   };
   cut();
+  if (!shared) check_ties();
   if (!shared || stage_ranks.lookups == TokenLookups::FirstStage) return;
 
   std::vector<int> ranks;
@@ -90,6 +92,27 @@ size_t stage_of(int block, const std::vector<StageRange>& stages) {
 }
 
 }  // namespace
+
+// A weight on two ranks has one use on each.
+void CutModel::check_ties() const {
+  std::map<int, int> uses;  // tied uses by the index of their original
+  for (const ParamSpec& spec : model.params.specs())
+    if (spec.tied_to) ++uses[spec.tied_to->index];
+  for (const ParamSpec& spec : model.params.specs()) {
+    if (!is_copy(spec)) continue;
+    const std::string& name = model.params[*spec.tied_to].shard.name;
+    if (uses[spec.tied_to->index] > 1)
+      bad_input(
+          "the parameter '{}' is used in {} blocks on several pipeline ranks, which is possible for two blocks: "
+          "use fewer stages, or give the blocks weights of their own",
+          name, uses[spec.tied_to->index] + 1);
+    if (stage_of(model.params[*spec.tied_to].block, stages) != 0)
+      bad_input(
+          "the parameter '{}' is used on two pipeline ranks, neither of which has the first stage: use fewer "
+          "stages, or give the blocks weights of their own",
+          name);
+  }
+}
 
 std::vector<TiedStage> CutModel::tied_stages() const {
   std::vector<TiedStage> tied;  // parameters are in the order of their blocks

@@ -69,10 +69,10 @@ struct CutModel {
   Model model;
   std::vector<StageRange> stages;  // each stage's blocks
   std::vector<int> rank_of_stage;
-  int64_t width = 0;       // C of the activations [R, C] between stages
   bool on_device = false;  // whether a device computes; otherwise the CPU
 
  private:
+  void check_ties() const;
   struct Lookup {
     int rank;
     std::vector<int> parts;

@@ -53,12 +53,9 @@ PipelineRank RankLayout::pipeline() const {
   PipelineRank pipeline;
   pipeline.stages = stages_;
   pipeline.rank_of_stage = model_->rank_of_stage;
-  pipeline.width = model_->width;
-  pipeline.row_parts = model_->model.row_parts;
   pipeline.offloads_device = model_->on_device;
   for (const StageRange& range : model_->stages)
-    pipeline.row_statistics.push_back(
-        model_->model.blocks[static_cast<size_t>(range.end) - 1].row_statistics);
+    pipeline.outputs.push_back(model_->model.blocks[static_cast<size_t>(range.end) - 1].output);
   return pipeline;
 }
 

@@ -110,7 +110,7 @@ Block head_part(const ModelConfig& config, BlockBuilder& builder, ParamId tokens
   return {.layer = std::move(layer),
           .kind = BlockKind::Head,
           .slots = builder.slots(),
-          .row_statistics = part.last() ? 0 : static_cast<int>(VocabPart::kRowStatistics)};
+          .output = {.row_statistics = part.last() ? 0 : static_cast<int>(VocabPart::kRowStatistics)}};
 }
 
 // The embedding, and the blocks before it that look up parts of its tokens.
@@ -171,8 +171,9 @@ class EmbeddingBlocks {
 
 Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout,
                  std::span<const std::vector<int>> lookups) {
-  Model model;
   const LanguageFamily& family = language_family(config);
+  if (family.make_whole != nullptr) return family.make_whole(config, mesh, seed, layout);
+  Model model;
   // A layer with or without experts is made as in a model with such layers alone.
   const ModelConfig kinds[] = {with_layers_alike(config, false), with_layers_alike(config, true)};
   const std::vector<bool> experts = expert_layers(config);
@@ -212,6 +213,10 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
     const ParamId tokens = embedding.tokens_of(part);
     model.blocks.push_back(parts == 1 ? whole_head(config, builder, layout, tokens, padded_vocab)
                                       : head_part(config, builder, tokens, padded_vocab, {part, parts}));
+  }
+  for (Block& block : model.blocks) {
+    block.output.width = config.hidden_size;
+    block.output.row_parts = model.row_parts;
   }
   if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
   return model;

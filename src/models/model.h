@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "nn/boundary.h"
 #include "nn/layer.h"
 
 namespace trifold {
@@ -24,9 +25,7 @@ struct Block {
   int slots = 0;       // tensors that it saves for one micro-batch
   bool plain = false;  // a layer without experts in a model whose other layers have experts
   int like = -1;       // index of an earlier block with the same layers and shapes; -1: none
-  // The number of statistics for each row of a micro-batch that are sent with the block's output
-  // (nn/row_statistics.h).
-  int row_statistics = 0;
+  Boundary output = {};
 };
 
 struct Model {

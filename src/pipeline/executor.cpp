@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/small_list.h"
-#include "nn/row_statistics.h"
 #include "schedule/batches.h"
 
 namespace trifold {
@@ -124,10 +123,7 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
 }
 
 Shape Executor::boundary(const Batch& batch, int stage) const {
-  const int64_t rows = batch.samples() * batch.seq_length();
-  const int64_t count =
-      pipeline_.row_statistics.empty() ? 0 : pipeline_.row_statistics.at(static_cast<size_t>(stage));
-  return shape_with_statistics(rows / pipeline_.row_parts, pipeline_.width, dtype_, count * rows);
+  return pipeline_.outputs.at(static_cast<size_t>(stage)).shape(batch.samples(), batch.seq_length(), dtype_);
 }
 
 // Exchanges a batch of messages of one direction, which become ready, or spare, at the same time.

@@ -26,6 +26,7 @@
 
 #include "core/fiber.h"
 #include "core/function_ref.h"
+#include "nn/boundary.h"
 #include "nn/layer.h"
 #include "pipeline/block_graphs.h"
 #include "pipeline/device_batches.h"
@@ -53,13 +54,9 @@ struct Stage {
 
 // A rank's part of the pipeline. The communicators are over the pipeline axis; null if it has one rank.
 struct PipelineRank {
-  std::vector<Stage> stages;       // this rank's, ascending
-  std::vector<int> rank_of_stage;  // pipeline rank of every stage
-  int64_t width = 0;               // C of the activations [R, C] between stages
-  int row_parts = 1;               // R = samples * positions / row_parts
-  // [stage] statistics for each of samples * positions rows that are sent with its output (nn/row_statistics.h); empty:
-  // none.
-  std::vector<int> row_statistics = {};
+  std::vector<Stage> stages;         // this rank's, ascending
+  std::vector<int> rank_of_stage;    // pipeline rank of every stage
+  std::vector<Boundary> outputs;     // [stage] its output; may be empty if all stages are on this rank
   Communicator* forward = nullptr;   // for activations
   Communicator* backward = nullptr;  // for their gradients
   Stream* forward_stream = nullptr;

@@ -287,7 +287,8 @@ CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanC
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     all.stages.push_back(stage_cost(model, stage, costs));
     const Block& last = model.model.blocks[static_cast<size_t>(model.stages[stage].end) - 1];
-    all.stages.back().message_bytes = boundary_bytes(run) + row_statistics_bytes(run, last.row_statistics);
+    all.stages.back().message_bytes = last.output.bytes(
+        run.micro_batch_size, run.model.seq_length / run.mesh.context_parallel_size, run.dtype);
   }
   return all;
 }
@@ -316,11 +317,6 @@ SentBytes sent_bytes(const RunSpec& run, const Model& model, double load) {
 size_t boundary_bytes(const RunSpec& run) {
   const auto all = static_cast<size_t>(activation_elements(run)) * element_bytes(run);
   return run.mesh.sequence_parallel ? all / static_cast<size_t>(run.mesh.tensor_model_parallel_size) : all;
-}
-
-size_t row_statistics_bytes(const RunSpec& run, int count) {
-  const double rows = positions(run) / run.mesh.context_parallel_size;
-  return static_cast<size_t>(rows) * static_cast<size_t>(count) * size_of(accumulate_type(run.dtype));
 }
 
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency) {

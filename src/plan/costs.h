@@ -78,8 +78,6 @@ SentBytes sent_bytes(const RunSpec& run, const Model& model, double load = 1);
 
 // Bytes of a rank's part of an activation [R, C] that is sent between stages.
 size_t boundary_bytes(const RunSpec& run);
-// Extra bytes of a message that carries `count` statistics per row, in accumulate_type.
-size_t row_statistics_bytes(const RunSpec& run, int count);
 
 // Seconds of a ring all-reduce of `bytes` over `ranks` ranks; 0 for a single rank.
 double ring_seconds(double bytes, int ranks, double bytes_per_second, double latency);

@@ -31,7 +31,6 @@ PipelineRank step_pipeline(const RecommenderSetup& setup, const Model& model) {
     pipeline.stages.push_back({index, {{block.layer.get(), block.slots, index}}});
     pipeline.rank_of_stage.push_back(0);
   }
-  pipeline.width = setup.model.row();
   pipeline.forward_row = table_forward(step_shape(setup));
   return pipeline;
 }
