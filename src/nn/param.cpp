@@ -118,11 +118,14 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
   const int64_t elements = spec.shard.global.elements();
   // The first element of padding.
   const int64_t padding = spec.rows ? elements / spec.shard.global[0] * *spec.rows : elements;
+  if (spec.init.kind == Init::Kind::Given)
+    return spec.init.given->read(spec.shard.name, spec.shard.local, weight);
   const bool all_equal = spec.init.kind == Init::Kind::Normal && spec.init.std == 0;
   dispatch_float(weight.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = weight.as<T>();
     switch (all_equal ? Init::Kind::Zeros : spec.init.kind) {
+      case Init::Kind::Given:
       case Init::Kind::Zeros:
         std::fill_n(out, weight.elements(), T(0));
         break;

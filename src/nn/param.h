@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,12 +23,22 @@ struct ParamId {
   bool operator==(const ParamId&) const = default;
 };
 
+// Initial values that are known before a model is made, such as those of a file.
+class GivenValues {
+ public:
+  virtual ~GivenValues() = default;
+  // Writes the values of a box of the parameter `name` to `values`, which has the box's extent and any floating-point
+  // type. May be called from several threads.
+  virtual void read(const std::string& name, const Rect& box, Tensor values) const = 0;
+};
+
 // Initial values of a parameter. Normal values are keyed by (seed, name, global element index), so they are the same on
 // every mesh.
 struct Init {
-  enum class Kind { Zeros, Ones, Normal };
+  enum class Kind { Zeros, Ones, Normal, Given };
   Kind kind = Kind::Zeros;
   double std = 0;  // standard deviation of Normal
+  std::shared_ptr<const GivenValues> given = {};
 };
 
 struct ParamSpec {
