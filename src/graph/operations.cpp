@@ -103,6 +103,9 @@ void add_large(std::vector<Operation>& all) {
       {"scaled_dot_product_attention",
        "Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, "
        "float? scale=None, bool enable_gqa=False"},
+      // Only in graphs: a lookup whose `trained_indices` say which rows get gradients, and the sum of weighted losses.
+      {"embedding_padded", "Tensor weight, Tensor indices, Tensor trained_indices"},
+      {"cross_entropy_sum", "Tensor self, Tensor target, Tensor weight"},
       {"softmax.int", "Tensor self, int dim, ScalarType? dtype=None"},
       {"log_softmax.int", "Tensor self, int dim, ScalarType? dtype=None"},
       {"cross_entropy_loss",
@@ -146,6 +149,8 @@ void add_shapes(std::vector<Operation>& all) {
       {"slice_scatter",
        "Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1"},
       {"select_scatter", "Tensor self, Tensor src, int dim, SymInt index"},
+      // Only in graphs: a copy whose elements are in order.
+      {"dense", "Tensor self"},
       {"repeat", "Tensor self, SymInt[] repeats"},
       {"cat", "Tensor[] tensors, int dim=0"},
       {"stack", "Tensor[] tensors, int dim=0"},

@@ -113,9 +113,9 @@ class Mlp(nn.Module):
     def forward(self, features, labels):
         self.calls.add_(1)
         hidden = torch.relu(self.first(features))
-        hidden = hidden.clone()
-        hidden += F.dropout(torch.tanh(self.second(hidden)), 0.1)
-        return token_losses(self.last(hidden), labels)
+        total = hidden.clone()
+        total += F.dropout(torch.tanh(self.second(hidden)), 0.1)
+        return token_losses(self.last(total), labels)
 
 
 def tokens(length=LENGTH):
@@ -190,13 +190,16 @@ def mlp():
 MODELS = {make.__name__: make for make in (gpt2, bert, roberta, distilbert, t5, llama, whisper, mixer, mlp)}
 
 
+def exported(model, arrays):
+    batch = {0: torch.export.Dim.AUTO}
+    return torch.export.export(model, arrays, dynamic_shapes=tuple(batch for _ in arrays), strict=False)
+
+
 def export(name, path):
     torch.manual_seed(7)
     model, arrays = MODELS[name]()
     model.train()
-    batch = {0: torch.export.Dim.AUTO}
-    program = torch.export.export(model, arrays, dynamic_shapes=tuple(batch for _ in arrays), strict=False)
-    torch.export.save(program, path)
+    torch.export.save(exported(model, arrays), path)
 
 
 def shorten(path):

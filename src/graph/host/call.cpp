@@ -6,12 +6,12 @@
 
 namespace trifold::graph {
 
-Operand Operand::as(ElementType type) const& {
-  if (array().type == type && given_ != nullptr) return Operand(given_);
+HostOperand HostOperand::as(ElementType type) const& {
+  if (array().type == type && given_ != nullptr) return HostOperand(given_);
   return {converted(array(), type), number_};
 }
 
-Operand Operand::as(ElementType type) && {
+HostOperand HostOperand::as(ElementType type) && {
   if (array().type == type) return std::move(*this);
   return {converted(array(), type), number_};
 }
@@ -21,10 +21,12 @@ namespace {
 int kind_of(ElementType type) { return is_float(type) ? 2 : type == ElementType::Bool ? 0 : 1; }
 
 // 2: with dims, 1: without, 0: a number.
-int weight_of(const Operand& operand) { return operand.number() ? 0 : operand.array().dims.empty() ? 1 : 2; }
+int weight_of(const HostOperand& operand) {
+  return operand.number() ? 0 : operand.array().dims.empty() ? 1 : 2;
+}
 
 // A number is of PyTorch's default type of its kind.
-ElementType own_type(const Operand& operand) {
+ElementType own_type(const HostOperand& operand) {
   const ElementType type = operand.array().type;
   return operand.number() && type == ElementType::F64 ? ElementType::F32 : type;
 }
@@ -46,7 +48,7 @@ ElementType promoted(ElementType a, ElementType b) {
 
 }  // namespace
 
-ElementType combined_type(const Operand& a, const Operand& b) {
+ElementType combined_type(const HostOperand& a, const HostOperand& b) {
   const ElementType x = own_type(a), y = own_type(b);
   if (kind_of(x) != kind_of(y)) return kind_of(x) > kind_of(y) ? x : y;
   if (weight_of(a) != weight_of(b)) return weight_of(a) > weight_of(b) ? x : y;
@@ -91,8 +93,8 @@ std::vector<const Array*> Call::tensors(size_t i) const {
   return arrays;
 }
 
-Operand Call::operand(size_t i) const {
-  if (std::holds_alternative<ValueId>(argument(i))) return Operand(&tensor(i));
+HostOperand Call::operand(size_t i) const {
+  if (std::holds_alternative<ValueId>(argument(i))) return HostOperand(&tensor(i));
   return {number(i), true};
 }
 

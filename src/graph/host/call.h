@@ -14,16 +14,16 @@
 namespace trifold::graph {
 
 // A tensor of a node, or a number in its place; numbers count less when types are combined.
-class Operand {
+class HostOperand {
  public:
-  explicit Operand(const Array* given) : given_(given) {}
-  Operand(Array own, bool number) : own_(std::move(own)), number_(number) {}
+  explicit HostOperand(const Array* given) : given_(given) {}
+  HostOperand(Array own, bool number) : own_(std::move(own)), number_(number) {}
 
   const Array& array() const { return given_ != nullptr ? *given_ : own_; }
   bool number() const { return number_; }
   // Converted to a type. The array is copied only if it has another one.
-  Operand as(ElementType type) const&;
-  Operand as(ElementType type) &&;
+  HostOperand as(ElementType type) const&;
+  HostOperand as(ElementType type) &&;
 
  private:
   const Array* given_ = nullptr;
@@ -33,7 +33,7 @@ class Operand {
 
 // The type that PyTorch combines operands in: the highest kind (bool, integer, float) decides; of that kind arrays with
 // dims count before those without, and these before numbers.
-ElementType combined_type(const Operand& a, const Operand& b);
+ElementType combined_type(const HostOperand& a, const HostOperand& b);
 
 class Call {
  public:
@@ -48,7 +48,7 @@ class Call {
   // Null for absent ones.
   std::vector<const Array*> tensors(size_t i) const;
   // A tensor or a number.
-  Operand operand(size_t i) const;
+  HostOperand operand(size_t i) const;
   // A number as an array without dims of type f64, i64 or bool.
   Array number(size_t i) const;
   double real(size_t i) const;

@@ -12,9 +12,9 @@ namespace {
 // Whether a relation holds between elements, in the type that combines both.
 template <auto f>
 Array compare(const Call& call) {
-  const Operand a = call.operand(0), b = call.operand(1);
+  const HostOperand a = call.operand(0), b = call.operand(1);
   const ElementType type = combined_type(a, b), computed = computed_type(type);
-  const Operand x = a.as(type).as(computed), y = b.as(type).as(computed);
+  const HostOperand x = a.as(type).as(computed), y = b.as(type).as(computed);
   Array to = make_array(ElementType::Bool, broadcast_dims(x.array().dims, y.array().dims));
   dispatch_computed(computed, [&]<class T>(T) { map_pairs<bool, T>(x.array(), y.array(), to, f); });
   return to;
@@ -30,7 +30,7 @@ constexpr auto kGreaterOrEqual = []<class T>(T a, T b) { return a >= b; };
 // Both operands as bools or as i64: logical operations, and those on bits.
 template <auto f>
 Array combine(const Call& call, ElementType computed) {
-  const Operand x = call.operand(0).as(computed), y = call.operand(1).as(computed);
+  const HostOperand x = call.operand(0).as(computed), y = call.operand(1).as(computed);
   Array to = make_array(computed, broadcast_dims(x.array().dims, y.array().dims));
   if (computed == ElementType::Bool)
     map_pairs<bool, bool>(x.array(), y.array(), to, f);
@@ -55,7 +55,7 @@ Array bitwise(const Call& call) {
 }
 
 Array logical_not(const Call& call) {
-  const Operand a = call.operand(0).as(ElementType::Bool);
+  const HostOperand a = call.operand(0).as(ElementType::Bool);
   Array to = make_array(ElementType::Bool, a.array().dims);
   map_elements<bool, bool>(a.array(), to, [](bool p) { return !p; });
   return to;
@@ -64,7 +64,7 @@ Array logical_not(const Call& call) {
 Array bitwise_not(const Call& call) {
   if (call.type() == ElementType::Bool) return logical_not(call);
   if (is_float(call.type())) bad_input("bits of {} cannot be inverted", name_of(call.type()));
-  const Operand a = call.operand(0).as(ElementType::I64);
+  const HostOperand a = call.operand(0).as(ElementType::I64);
   Array to = make_array(ElementType::I64, a.array().dims);
   map_elements<int64_t, int64_t>(a.array(), to, [](int64_t p) { return ~p; });
   return converted(std::move(to), call.type());
@@ -72,7 +72,7 @@ Array bitwise_not(const Call& call) {
 
 template <auto f>
 Array test_float(const Call& call) {
-  const Operand a = call.operand(0).as(computed_type(call.operand(0).array().type));
+  const HostOperand a = call.operand(0).as(computed_type(call.operand(0).array().type));
   Array to = make_array(ElementType::Bool, a.array().dims);
   dispatch_computed(a.array().type, [&]<class T>(T) {
     map_elements<bool, T>(a.array(), to, [](T p) {
@@ -89,8 +89,8 @@ constexpr auto kIsNan = [](auto a) { return std::isnan(a); };
 constexpr auto kIsInfinite = [](auto a) { return std::isinf(a); };
 
 // Elements of `a` where the condition is true, and of `b` elsewhere. Only sizes of elements matter.
-Array choose(const Call& call, const Operand& condition, const Operand& a, const Operand& b) {
-  const Operand mask = condition.as(ElementType::Bool), x = a.as(call.type()), y = b.as(call.type());
+Array choose(const Call& call, const HostOperand& condition, const HostOperand& a, const HostOperand& b) {
+  const HostOperand mask = condition.as(ElementType::Bool), x = a.as(call.type()), y = b.as(call.type());
   const Dims dims = broadcast_dims(mask.array().dims, broadcast_dims(x.array().dims, y.array().dims));
   Array to = make_array(call.type(), dims);
   const bool* chosen = mask.array().as<bool>();

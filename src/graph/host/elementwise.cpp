@@ -53,9 +53,9 @@ T larger(T a, T b) {
 
 // The result of f on elements of the type in which the output is computed.
 template <class F>
-Array of_pairs(const Call& call, const Operand& a, const Operand& b, F f) {
+Array of_pairs(const Call& call, const HostOperand& a, const HostOperand& b, F f) {
   const ElementType type = call.type(), computed = computed_type(type);
-  const Operand x = a.as(type).as(computed), y = b.as(type).as(computed);
+  const HostOperand x = a.as(type).as(computed), y = b.as(type).as(computed);
   Array to = make_array(computed, broadcast_dims(x.array().dims, y.array().dims));
   dispatch_computed(computed, [&]<class T>(T) {
     map_pairs<T, T>(x.array(), y.array(), to, [f](T p, T q) -> T { return f(p, q); });
@@ -64,9 +64,9 @@ Array of_pairs(const Call& call, const Operand& a, const Operand& b, F f) {
 }
 
 template <class F>
-Array of_elements(const Call& call, const Operand& a, F f) {
+Array of_elements(const Call& call, const HostOperand& a, F f) {
   const ElementType type = call.type(), computed = computed_type(type);
-  const Operand x = a.as(type).as(computed);
+  const HostOperand x = a.as(type).as(computed);
   Array to = make_array(computed, x.array().dims);
   dispatch_computed(computed, [&]<class T>(T) {
     map_elements<T, T>(x.array(), to, [f](T p) -> T { return static_cast<T>(f(p)); });
@@ -92,13 +92,14 @@ Array of_floats(const Call& call, F f) {
 }
 
 // The number of argument i if the operation has it, otherwise 1.
-Operand factor(const Call& call, size_t i) {
-  return i < call.arguments() ? Operand(call.number(i), true) : Operand(number_array(int64_t{1}), true);
+HostOperand factor(const Call& call, size_t i) {
+  return i < call.arguments() ? HostOperand(call.number(i), true)
+                              : HostOperand(number_array(int64_t{1}), true);
 }
 
 // b * alpha, not computed if alpha is 1.
-Operand scaled(const Call& call, Operand b, size_t alpha) {
-  Operand by = factor(call, alpha);
+HostOperand scaled(const Call& call, HostOperand b, size_t alpha) {
+  HostOperand by = factor(call, alpha);
   if (*converted(by.array(), ElementType::F64).as<double>() == 1) return b;
   return {of_pairs(call, b, by, []<class T>(T p, T q) { return times(p, q); }), false};
 }
@@ -192,7 +193,7 @@ Array clamp_min(const Call& call) { return maximum(call); }
 Array clamp_max(const Call& call) { return minimum(call); }
 
 Array clamp(const Call& call) {
-  Operand result = call.operand(0);
+  HostOperand result = call.operand(0);
   if (call.has(1))
     result = {of_pairs(call, result, call.operand(1), []<class T>(T p, T q) { return larger(p, q); }), false};
   if (call.has(2))

@@ -1,0 +1,275 @@
+#include "graph/lower/graph_block.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "graph/lower/rules.h"
+
+namespace trifold::graph {
+
+namespace {
+
+int64_t round_up(int64_t count) {
+  return (count + kBoundaryAlignment - 1) / kBoundaryAlignment * kBoundaryAlignment;
+}
+Size aligned(const Size& size) { return {round_up(size.fixed), round_up(size.per_sample)}; }
+Size sum(const Size& a, const Size& b) { return {a.fixed + b.fixed, a.per_sample + b.per_sample}; }
+
+// A parameter's shape; a number is a tensor of one element.
+Shape parameter_shape(const Base& base) {
+  std::vector<int64_t> extents;
+  for (const Size& dim : base.dims) extents.push_back(dim.fixed);
+  if (extents.empty()) extents.push_back(1);
+  if (extents.size() > static_cast<size_t>(Shape::kMaxRank))
+    bad_input("the parameter '{}' has {} axes, more than {}", base.name, extents.size(), Shape::kMaxRank);
+  return Shape(std::span<const int64_t>(extents));
+}
+
+}  // namespace
+
+struct GraphBlock::BlockStep {
+  std::unique_ptr<Step> step;
+  int output = -1;
+  bool has_backward = false;
+  std::string name;  // for a TensorWatch
+};
+
+Size boundary_elements(const LoweredGraph& lowered, const BlockPlan& block) {
+  Size count;
+  for (const int base : block.leaving)
+    count = sum(count, aligned(lowered.bases[static_cast<size_t>(base)].elements()));
+  return count;
+}
+
+GraphBlock::GraphBlock(BlockBuilder& builder, std::shared_ptr<const LoweredGraph> lowered, size_t index,
+                       ModelParameters& parameters)
+    : lowered_(std::move(lowered)),
+      plan_(lowered_->blocks.at(index)),
+      is_first_(index == 0),
+      is_last_(index + 1 == lowered_->blocks.size()),
+      numbers_(lowered_->bases.size(), -1),
+      x_(builder.slot()) {
+  if (!is_first_)
+    for (const int base : lowered_->blocks[index - 1].leaving) {
+      BlockBase& here = bases_[static_cast<size_t>(local(base))];
+      here.enters = true;
+      here.entering = entering_;
+      entering_ = sum(entering_, aligned(here.base->elements()));
+    }
+  for (const int base : plan_.leaving) {
+    BlockBase& here = bases_[static_cast<size_t>(local(base))];
+    here.leaves = true;
+    here.leaving = leaving_;
+    leaving_ = sum(leaving_, aligned(here.base->elements()));
+  }
+  make_steps(builder, parameters);
+  if (is_last_) {
+    loss_ = lowered_->loss;
+    loss_.base = local(loss_.base);
+    count_ = lowered_->count;
+    if (count_.exists()) count_.base = local(count_.base);
+  }
+  for (BlockBase& base : bases_) {
+    if (base.kept) base.value = builder.slot();
+    if (base.held) base.gradient = builder.slot();
+  }
+}
+
+GraphBlock::~GraphBlock() = default;
+
+int GraphBlock::local(int base) {
+  int& number = numbers_[static_cast<size_t>(base)];
+  if (number < 0) {
+    number = static_cast<int>(bases_.size());
+    const Base& whole = lowered_->bases[static_cast<size_t>(base)];
+    BlockBase& added = bases_.emplace_back();
+    added.base = &whole;
+    added.needs_gradient = whole.needs_gradient;
+  }
+  return number;
+}
+
+// A frozen parameter is one without gradients and decay, which no optimizer changes.
+void GraphBlock::add_parameter(BlockBuilder& builder, BlockBase& base, int index,
+                               ModelParameters& parameters) {
+  ParamId& first = parameters.first_uses.at(static_cast<size_t>(index));
+  if (first.index >= 0) {
+    base.param = builder.tied(first, "block " + std::to_string(builder.block()));
+    return;
+  }
+  const Shape shape = parameter_shape(*base.base);
+  const bool decays = base.needs_gradient && shape.rank() >= 2;
+  base.param = builder.replicated(base.base->name, shape, parameters.init, decays);
+  first = base.param;
+}
+
+void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) {
+  // All bases first: steps keep no references to them, but rules read them.
+  std::vector<std::vector<std::vector<Operand>>> operands;
+  for (int i = plan_.begin; i < plan_.end; ++i) {
+    const StepPlan& plan = lowered_->steps[static_cast<size_t>(i)];
+    operands.push_back(plan.operands);
+    for (std::vector<Operand>& of_argument : operands.back())
+      for (Operand& operand : of_argument) {
+        const int whole = operand.base;
+        const bool added = numbers_[static_cast<size_t>(whole)] < 0;
+        operand.base = local(whole);
+        BlockBase& here = bases_[static_cast<size_t>(operand.base)];
+        if (added && here.base->kind == Base::Kind::Parameter)
+          add_parameter(builder, here, whole, parameters);
+      }
+    local(plan.output);
+  }
+  for (int i = plan_.begin; i < plan_.end; ++i) {
+    const StepPlan& plan = lowered_->steps[static_cast<size_t>(i)];
+    BlockStep step;
+    step.step = plan.rule->make(
+        {lowered_->graph, plan.node, operands[static_cast<size_t>(i - plan_.begin)], bases_, builder});
+    step.output = local(plan.output);
+    step.name =
+        plan.node.origin.module + (plan.node.origin.module.empty() ? "" : ".") + plan.node.origin.node;
+    BlockBase& output = bases_[static_cast<size_t>(step.output)];
+    step.has_backward = output.needs_gradient;
+    if (step.has_backward) {
+      output.held = step.step->has_weight_part();
+      if (step.step->reads_output()) output.kept = true;
+      for (const Operand& operand : step.step->reads()) {
+        BlockBase& read = bases_[static_cast<size_t>(operand.base)];
+        if (read.base->kind == Base::Kind::Computed && !read.enters) read.kept = true;
+      }
+      for (const std::vector<Operand>& of_argument : operands[static_cast<size_t>(i - plan_.begin)])
+        for (const Operand& operand : of_argument) {
+          const BlockBase& read = bases_[static_cast<size_t>(operand.base)];
+          if (read.base->kind == Base::Kind::Parameter && read.needs_gradient && !output.held)
+            adds_in_backward_input_ = true;
+        }
+    }
+    steps_.push_back(std::move(step));
+  }
+}
+
+Tensor GraphBlock::forward(Run& run, Tensor x, Saved& saved) const {
+  if (!is_first_) saved[x_] = x;
+  Frame frame(run, bases_, *lowered_, x);
+  const int64_t batch = frame.batch;
+  Tensor y;
+  if (!is_last_) y = run.output().take(run.dtype, {leaving_.at(batch)});
+  const auto place = [&](const BlockBase& base) {
+    const int64_t begin = base.leaving.at(batch);
+    return y.flat(begin, begin + base.base->elements().at(batch));
+  };
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (bases_[i].kept)
+      saved[bases_[i].value] =
+          run.keep->take(frame.type_of(static_cast<int>(i)), {bases_[i].base->elements().at(batch)});
+  for (const BlockStep& step : steps_) step.step->take_saved(frame, saved);
+  const Arena::Mark mark = run.scratch.mark();
+  for (const BlockStep& step : steps_) {
+    const BlockBase& output = bases_[static_cast<size_t>(step.output)];
+    const Tensor memory =
+        output.kept     ? saved[output.value]
+        : output.leaves ? place(output)
+                        : run.scratch.take(frame.type_of(step.output), {output.base->elements().at(batch)});
+    frame.set_value(step.output, memory);
+    const Arena::Mark temporaries = run.scratch.mark();
+    step.step->forward(frame, saved, memory);
+    run.scratch.release(temporaries);
+    run.show(step.name, "output", memory);
+  }
+  for (size_t base = 0; base < bases_.size(); ++base)
+    if (bases_[base].leaves && (bases_[base].kept || bases_[base].enters))
+      run.ops.copy(run.stream, place(bases_[base]), frame.value(static_cast<int>(base)));
+  if (is_last_) add_loss(run, frame);
+  run.scratch.release(mark);
+  return y;
+}
+
+// A mean over the micro-batch counts with the number of its samples.
+void GraphBlock::add_loss(Run& run, Frame& frame) const {
+  const auto add = [&](Tensor to, const Operand& number, double factor) {
+    const Tensor total = frame.temporary(DType::F64, {1});
+    if (number.exists()) {
+      const Tensor single =
+          frame.converted(frame.dense(number), frame.type_of(number) == DType::F64 ? DType::F64 : DType::F32);
+      run.ops.convert(run.stream, total, single);
+    } else {
+      run.ops.fill(run.stream, total, 1.0);
+    }
+    if (factor != 1) run.ops.scale(run.stream, total, factor);
+    run.ops.reduce(run.stream, to, total, Reduce::Sum);
+  };
+  const double samples = count_.exists() ? 1 : static_cast<double>(frame.batch);
+  add(run.loss_sum, loss_, samples);
+  add(run.weight_sum, count_, samples);
+}
+
+// Gives every base that needs a gradient its memory; those that leave have the gradient of later blocks.
+Tensor GraphBlock::begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& saved) const {
+  const int64_t batch = frame.batch;
+  Tensor dx;
+  if (!is_first_) dx = run.flow->take(run.dtype, {entering_.at(batch)});
+  const auto part = [&](const Tensor& whole, const Size& offset, const BlockBase& base) {
+    const int64_t begin = offset.at(batch);
+    return whole.flat(begin, begin + base.base->elements().at(batch));
+  };
+  for (size_t i = 0; i < bases_.size(); ++i) {
+    const BlockBase& base = bases_[i];
+    if (!base.needs_gradient || base.base->kind != Base::Kind::Computed) continue;
+    Tensor memory;
+    if (base.enters) {
+      memory = part(dx, base.entering, base);
+    } else {
+      Arena& arena = base.held ? *run.flow : run.scratch;
+      memory = arena.take(frame.type_of(static_cast<int>(i)), {base.base->elements().at(batch)});
+      if (base.held) saved[base.gradient] = memory;
+    }
+    frame.set_gradient(static_cast<int>(i), memory, base.leaves);
+    if (base.leaves) run.ops.copy(run.stream, memory, part(dy, base.leaving, base));
+  }
+  return dx;
+}
+
+Tensor GraphBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  Frame frame(run, bases_, *lowered_, is_first_ ? Tensor{} : saved[x_]);
+  const Arena::Mark before = run.scratch.mark();
+  const Tensor dx = begin_gradient(run, frame, dy, saved);
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (bases_[i].kept) frame.set_value(static_cast<int>(i), saved[bases_[i].value]);
+  if (is_last_) {
+    const Tensor seed = frame.gradient_of(loss_.base);
+    run.ops.fill(run.stream, seed, count_.exists() ? 1.0 : static_cast<double>(frame.batch));
+    run.ops.scale(run.stream, seed, run.loss_factor());
+    frame.set_gradient(loss_.base, seed, true);
+  }
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    if (!step->has_backward) continue;
+    check(frame.begun(step->output), "the result of {} has no gradient", step->name);
+    const Tensor gradient = frame.gradient_of(step->output);
+    run.show(step->name, "output gradient", gradient);
+    const Arena::Mark temporaries = run.scratch.mark();
+    frame.begin_step(step->output);
+    step->step->backward(frame, saved, gradient);
+    run.scratch.release(temporaries);
+  }
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (bases_[i].enters && bases_[i].needs_gradient && !frame.begun(static_cast<int>(i)))
+      run.ops.fill(run.stream, frame.gradient_of(static_cast<int>(i)), 0.0);
+  run.scratch.release(before);
+  return dx;
+}
+
+void GraphBlock::backward_weight(Run& run, Saved& saved) const {
+  Frame frame(run, bases_, *lowered_, is_first_ ? Tensor{} : saved[x_]);
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (bases_[i].kept) frame.set_value(static_cast<int>(i), saved[bases_[i].value]);
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    if (!step->has_backward || !step->step->has_weight_part()) continue;
+    const Arena::Mark temporaries = run.scratch.mark();
+    frame.begin_step(step->output);
+    step->step->backward_weight(frame, saved, saved[bases_[static_cast<size_t>(step->output)].gradient]);
+    run.scratch.release(temporaries);
+  }
+}
+
+}  // namespace trifold::graph

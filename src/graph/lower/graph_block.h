@@ -1,0 +1,70 @@
+// GraphBlock: a block of a model that was lowered from a graph, as a layer of the engine.
+//
+// Its input and output are one tensor of one dim each: the bases that cross the boundary, one after another, each at an
+// offset that is a multiple of kBoundaryAlignment. A base that a later block reads is passed on by every block between.
+// Gradients of a boundary are packed in the same way; a block adds its contributions to those of later blocks, so sums
+// have the order of the consumers, from the last to the first.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/lower/lowered.h"
+#include "graph/lower/step.h"
+#include "nn/layer.h"
+
+namespace trifold::graph {
+
+// The parameters of a model while its blocks are made.
+struct ModelParameters {
+  ModelParameters(const LoweredGraph& lowered, Init values)
+      : init(std::move(values)), first_uses(lowered.bases.size()) {}
+
+  Init init;                        // of all
+  std::vector<ParamId> first_uses;  // for each of LoweredGraph::bases
+};
+
+// Parts of a boundary begin at multiples of so many elements, and its sizes are multiples too.
+constexpr int64_t kBoundaryAlignment = 64;
+
+// Elements of the boundary after a block; 0 after the last.
+Size boundary_elements(const LoweredGraph& lowered, const BlockPlan& block);
+
+class GraphBlock final : public Layer {
+ public:
+  // Block `index` of `lowered`, which must outlive it. Adds the block's parameters to `builder` and to `parameters`.
+  GraphBlock(BlockBuilder& builder, std::shared_ptr<const LoweredGraph> lowered, size_t index,
+             ModelParameters& parameters);
+  ~GraphBlock() override;
+
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;
+  Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
+  void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_backward_input() const override { return adds_in_backward_input_; }
+  bool weight_backward_reads_weights() const override { return true; }
+
+ private:
+  struct BlockStep;
+
+  int local(int base);
+  void add_parameter(BlockBuilder& builder, BlockBase& base, int index, ModelParameters& parameters);
+  void make_steps(BlockBuilder& builder, ModelParameters& parameters);
+  void find_kept();
+  void add_loss(Run& run, Frame& frame) const;
+  Tensor begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& saved) const;
+
+  std::shared_ptr<const LoweredGraph> lowered_;
+  const BlockPlan& plan_;
+  bool is_first_, is_last_;
+  Size entering_, leaving_;   // elements of the boundaries
+  std::vector<int> numbers_;  // [base of the model] its number here, -1: none
+  std::vector<BlockBase> bases_;
+  std::vector<BlockStep> steps_;
+  Operand loss_, count_;  // with bases of the block; only in the last
+  SlotId x_;
+  bool adds_in_backward_input_ = false;
+};
+
+}  // namespace trifold::graph

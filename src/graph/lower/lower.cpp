@@ -1,0 +1,333 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "graph/lower/cut.h"
+#include "graph/lower/lowered.h"
+#include "graph/lower/rules.h"
+#include "graph/operations.h"
+#include "graph/preparation.h"
+
+namespace trifold::graph {
+
+namespace {
+
+// For each value whether blocks compute it.
+std::vector<bool> trained_values(const Graph& graph) {
+  std::vector<bool> trained;
+  for (const Dependence kind : partition(graph)) trained.push_back(kind == Dependence::Trained);
+  return trained;
+}
+
+// The nodes that the value depends on.
+std::vector<bool> needed_nodes(const Graph& graph, ValueId value) {
+  std::vector<bool> values(graph.values.size()), nodes(graph.nodes.size());
+  values[static_cast<size_t>(value.index)] = true;
+  for (size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    for (const ValueId id : node.outputs)
+      nodes[i] = nodes[i] || (id.index >= 0 && values[static_cast<size_t>(id.index)]);
+    if (nodes[i]) each_read(node, [&](ValueId id) { values[static_cast<size_t>(id.index)] = true; });
+  }
+  return nodes;
+}
+
+bool has_one_element(const Value& value) {
+  return std::all_of(value.dims.begin(), value.dims.end(),
+                     [](const Extent& dim) { return dim == Extent{1}; });
+}
+
+class Lowering {
+ public:
+  Lowering(Graph graph, ConstantOf constant) {
+    const std::vector<bool> before = trained_values(graph);
+    lowered_.graph = rewritten(std::move(graph), before, constant);
+    trained_ = trained_values(lowered_.graph);
+    operands_.resize(lowered_.graph.values.size());
+  }
+
+  LoweredGraph run() {
+    Graph& graph = lowered_.graph;
+    const ValueId loss = find_loss();
+    add_parameters();
+    const std::vector<bool> needed = needed_nodes(graph, loss);
+    const size_t count = graph.nodes.size();  // lowering adds nodes that convert prepared values
+    for (size_t i = 0; i < count; ++i) {
+      const Node node = graph.nodes[i];
+      if (needed[i] && is_trained(node)) add(node);
+    }
+    if (!problems_.empty()) refuse();
+    lowered_.loss = operand(loss);
+    if (!lowered_.base(lowered_.loss).needs_gradient)
+      bad_input(
+          "the model's first output, '{}', has to be its loss, but no trained parameter has an effect on it",
+          printable(graph.at(loss).name));
+    if (graph.outputs.size() > 1 && graph.outputs[1].updates.empty()) add_count(graph.outputs[1].value);
+    lowered_.arrays_f32 = ArrayLayout(graph, lowered_.prepared, DType::F32);
+    lowered_.arrays_f64 = ArrayLayout(graph, lowered_.prepared, DType::F64);
+    cut_into_blocks(lowered_);
+    return std::move(lowered_);
+  }
+
+ private:
+  bool is_trained(ValueId id) const {
+    const auto index = static_cast<size_t>(id.index);
+    return index < trained_.size() && trained_[index];
+  }
+  bool is_trained(const Node& node) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return id.index >= 0 && is_trained(id); });
+  }
+
+  ValueId find_loss() const {
+    const Graph& graph = lowered_.graph;
+    if (graph.outputs.empty() || !graph.outputs[0].updates.empty())
+      bad_input("the model has no output: its first output has to be the loss");
+    const ValueId loss = graph.outputs[0].value;
+    const Value& value = graph.at(loss);
+    if (!is_float(value.type) || !has_one_element(value))
+      bad_input("the model's first output, '{}', is {} {}: it has to be the loss, one floating-point number",
+                printable(value.name), name_of(value.type), to_text(value.dims));
+    return loss;
+  }
+
+  void add_count(ValueId count) {
+    const Value& value = lowered_.graph.at(count);
+    if (!has_one_element(value) || is_trained(count))
+      bad_input(
+          "the model's second output, '{}', is {} {}: it has to be the number of elements that the loss is a "
+          "sum over, which does not depend on parameters",
+          printable(value.name), name_of(value.type), to_text(value.dims));
+    lowered_.count = prepared(count, Use::Number);
+  }
+
+  [[noreturn]] void refuse() const {
+    std::string text;
+    for (const std::string& problem : problems_) text += "\n  " + problem;
+    bad_input("the model cannot be trained, because of {}:{}",
+              problems_.size() == 1 ? "one operation" : fmt::format("{} operations", problems_.size()), text);
+  }
+
+  // ---- bases and operands ----
+
+  int add_base(Base base) {
+    lowered_.bases.push_back(std::move(base));
+    return static_cast<int>(lowered_.bases.size()) - 1;
+  }
+
+  // Tied parameters are one base.
+  void add_parameters() {
+    const Graph& graph = lowered_.graph;
+    std::vector<int> base_of(graph.inputs.size(), -1);
+    for (size_t i = 0; i < graph.inputs.size(); ++i) {
+      const Input& input = graph.inputs[i];
+      if (input.kind != InputKind::Parameter) continue;
+      const size_t owner = input.tied_to >= 0 ? static_cast<size_t>(input.tied_to) : i;
+      const View view = dense_view(graph.at(input.value).dims);
+      if (base_of[owner] < 0)
+        base_of[owner] = add_base({Base::Kind::Parameter, static_cast<int>(owner), view.dims, false,
+                                   input.requires_grad, graph.inputs[owner].name});
+      operands_[static_cast<size_t>(input.value.index)] = {base_of[owner], view};
+    }
+  }
+
+  enum class Use : uint8_t { Number, Integer };
+
+  // A value that the host prepares, in the type that it is used in. Views of prepared values are views here too.
+  Operand prepared(ValueId value, Use use) {
+    if (const auto* node = maker(value); node != nullptr) {
+      const auto* first = std::get_if<ValueId>(&node->arguments.front());
+      const auto output = static_cast<size_t>(std::find(node->outputs.begin(), node->outputs.end(), value) -
+                                              node->outputs.begin());
+      if (first != nullptr && first->index >= 0 && node->operation != nullptr) {
+        const Node view_node = *node;
+        const Operand of = prepared_view_source(view_node, *first, use);
+        if (of.exists())
+          if (auto view = view_of(lowered_.graph, view_node, output, of.view)) return {of.base, *view};
+      }
+    }
+    const ElementType type = lowered_.graph.at(value).type;
+    const bool converts = use == Use::Number && !is_float(type) && type != ElementType::Bool;
+    const auto key = std::pair(value.index, converts);
+    const auto known = prepared_.find(key);
+    const View view = dense_view(lowered_.graph.at(value).dims);
+    if (known != prepared_.end()) return {known->second, view};
+    const ValueId source = converts ? to_float(value) : value;
+    lowered_.prepared.push_back(source);
+    const int base = add_base({Base::Kind::Prepared, static_cast<int>(lowered_.prepared.size()) - 1,
+                               view.dims, false, false, lowered_.graph.at(value).name});
+    prepared_.emplace(key, base);
+    return {base, view};
+  }
+  // The source of a node that may be a view, if it is one.
+  Operand prepared_view_source(const Node& node, ValueId source, Use use) {
+    if (node.operation->memory == Memory::New || node.operation->form != Form::Node) return {};
+    const View dense = dense_view(lowered_.graph.at(source).dims);
+    if (!view_of(lowered_.graph, node, 0, dense)) return {};
+    return prepared(source, use);
+  }
+  const Node* maker(ValueId value) {
+    if (made_by_.empty())
+      for (size_t i = 0; i < lowered_.graph.nodes.size(); ++i)
+        for (const ValueId id : lowered_.graph.nodes[i].outputs) made_by_[id.index] = i;
+    const auto at = made_by_.find(value.index);
+    return at == made_by_.end() ? nullptr : &lowered_.graph.nodes[at->second];
+  }
+  ValueId to_float(ValueId value) {
+    Graph& graph = lowered_.graph;
+    const ValueId floats = graph.add({graph.at(value).name, ElementType::F32, graph.at(value).dims});
+    graph.nodes.push_back(
+        {find_operation("to.dtype"), "to.dtype", {value, ElementType::F32, false, false, {}}, {floats}, {}});
+    return floats;
+  }
+
+  Operand operand(ValueId value, Use use = Use::Number) {
+    return is_trained(value) ? operands_[static_cast<size_t>(value.index)] : prepared(value, use);
+  }
+
+  // ---- nodes ----
+
+  void problem(const Node& node, const std::string& why) {
+    problems_.push_back(to_text(node) + (why.empty() ? "" : ": " + why));
+  }
+
+  void add(const Node& node) {
+    if (node.operation == nullptr) return fail_at(node, "the operation is not known");
+    bool blocked = false;  // an operand could not be lowered, which is listed already
+    each_read(node, [&](ValueId id) {
+      blocked = blocked || (is_trained(id) && !operands_[static_cast<size_t>(id.index)].exists());
+    });
+    if (blocked) return;
+    if (is_alias(node)) {
+      operands_[static_cast<size_t>(node.outputs[0].index)] = operand(std::get<ValueId>(node.arguments[0]));
+      return;
+    }
+    if (node.name == "copy") {  // the second tensor, broadcast to the shape of the first
+      const Operand from = operand(std::get<ValueId>(node.arguments[1]));
+      const View shape = dense_view(lowered_.graph.at(node.outputs[0]).dims);
+      operands_[static_cast<size_t>(node.outputs[0].index)] = {from.base, broadcast(from.view, shape.dims)};
+      return;
+    }
+    if (node.operation->memory != Memory::New && add_views(node)) return;
+    add_step(node);
+  }
+
+  void fail_at(const Node& node, const std::string& why) { problem(node, why); }
+
+  // A node whose result is its first argument: a conversion to a floating-point type, and dropout that drops nothing.
+  bool is_alias(const Node& node) const {
+    if (node.name == "dropout")
+      return !std::get<bool>(node.arguments[2]) || std::get<double>(node.arguments[1]) == 0;
+    if (node.name != "to.dtype") return false;
+    // Masks that depend on parameters are 0 or 1 in a floating-point type.
+    const ElementType from = lowered_.graph.at(std::get<ValueId>(node.arguments[0])).type;
+    return is_float(lowered_.graph.at(node.outputs[0]).type) && (is_float(from) || from == ElementType::Bool);
+  }
+
+  // Makes the outputs views of the first argument, or, if only a copy in order can be seen in the new shape, of a copy.
+  bool add_views(const Node& node) {
+    const auto* first = std::get_if<ValueId>(&node.arguments[0]);
+    if (first == nullptr) return false;
+    if (!view_of(lowered_.graph, node, 0, dense_view(lowered_.graph.at(*first).dims))) return false;
+    Operand of = operand(*first);
+    for (const bool copied : {false, true}) {
+      if (copied) of = copy_of(node, *first);
+      std::vector<View> views;
+      for (size_t i = 0; i < node.outputs.size(); ++i)
+        if (auto view = view_of(lowered_.graph, node, i, of.view)) views.push_back(*view);
+      if (views.size() != node.outputs.size()) continue;
+      for (size_t i = 0; i < views.size(); ++i)
+        operands_[static_cast<size_t>(node.outputs[i].index)] = {of.base, views[i]};
+      return true;
+    }
+    return false;
+  }
+
+  Operand copy_of(const Node& node, ValueId value) {
+    const ValueId copy = lowered_.graph.add(lowered_.graph.at(value));
+    operands_.resize(lowered_.graph.values.size());
+    trained_.resize(lowered_.graph.values.size());
+    trained_[static_cast<size_t>(copy.index)] = true;
+    add_step({find_operation("dense"), "dense", {value}, {copy}, node.origin});
+    return operands_[static_cast<size_t>(copy.index)];
+  }
+
+  void add_step(const Node& node) {
+    const Rule* const rule = find_rule(node.name);
+    if (rule == nullptr) return problem(node, "it has no gradient here");
+    if (rule->limit != nullptr)
+      if (const std::string why = rule->limit(lowered_.graph, node); !why.empty()) return problem(node, why);
+    if (node.outputs.size() != 1) return problem(node, "it has several results");
+    StepPlan step{rule, node, {}, -1, false};
+    bool is_sum = rule->is_sum, needs_gradient = false;
+    for (size_t i = 0; i < node.arguments.size(); ++i) {
+      const Use use = (rule->integers >> i & 1U) != 0 ? Use::Integer : Use::Number;
+      std::vector<Operand> given;
+      const auto take = [&](ValueId id) {
+        if (id.index >= 0) given.push_back(operand(id, use));
+      };
+      if (const auto* one = std::get_if<ValueId>(&node.arguments[i])) take(*one);
+      if (const auto* list = std::get_if<std::vector<ValueId>>(&node.arguments[i]))
+        for (const ValueId id : *list) take(id);
+      for (const Operand& operand : given) {
+        const Base& base = lowered_.base(operand);
+        is_sum = is_sum || (base.is_sum && base.kind == Base::Kind::Computed);
+        needs_gradient = needs_gradient || base.needs_gradient;
+        if (use == Use::Integer && base.kind != Base::Kind::Prepared)
+          return problem(node, "its indices depend on parameters");
+        if ((rule->weights >> i & 1U) != 0 && base.needs_gradient && base.kind != Base::Kind::Parameter)
+          return problem(node, "its weight is computed from parameters");
+      }
+      step.operands.push_back(std::move(given));
+    }
+    add_result(std::move(step), is_sum, needs_gradient && node.operation->gradient == Gradient::Flows);
+  }
+
+  void add_result(StepPlan step, bool is_sum, bool needs_gradient) {
+    const ValueId output = step.node.outputs[0];
+    const Value& value = lowered_.graph.at(output);
+    std::vector<Extent> memory = value.dims;
+    std::vector<size_t> order;
+    if (step.rule->memory_order != nullptr) order = step.rule->memory_order(value.dims.size());
+    if (!order.empty())
+      for (size_t axis = 0; axis < order.size(); ++axis) memory[axis] = value.dims[order[axis]];
+    const View whole = dense_view(memory);
+    View view = whole;
+    for (size_t axis = 0; axis < order.size(); ++axis) {
+      view.dims[order[axis]] = whole.dims[axis];
+      view.strides[order[axis]] = whole.strides[axis];
+    }
+    step.output =
+        add_base({Base::Kind::Computed, -1, whole.dims, is_sum, needs_gradient, step.node.origin.node});
+    operands_[static_cast<size_t>(output.index)] = {step.output, view};
+    lowered_.steps.push_back(std::move(step));
+  }
+
+  LoweredGraph lowered_;
+  std::vector<bool> trained_;                     // [value]
+  std::vector<Operand> operands_;                 // [value] of those that are trained
+  std::map<std::pair<int, bool>, int> prepared_;  // the base of a value, as it is or converted to floats
+  std::map<int, size_t> made_by_;                 // the node of a value
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+Size Base::elements() const {
+  Size count{1, 0};
+  for (const Size& dim : dims) {
+    check(count.per_sample == 0 || dim.per_sample == 0, "the size of '{}' depends on the square of the batch",
+          name);
+    count = {count.fixed * dim.fixed, count.fixed * dim.per_sample + count.per_sample * dim.fixed};
+  }
+  return count;
+}
+
+LoweredGraph lower(Graph graph, ConstantOf constant) { return Lowering(std::move(graph), constant).run(); }
+
+}  // namespace trifold::graph

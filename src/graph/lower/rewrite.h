@@ -1,0 +1,27 @@
+// Rewrites a graph into one that the rules of steps cover, and into their fused operations:
+//   cross_entropy_loss, nll_loss of a log_softmax   cross_entropy_sum with a weight for each row
+//   mse_loss, binary_cross_entropy_with_logits      elementwise operations and sums
+//   embedding with a padding_idx                    embedding_padded
+//   rows of a table by index.Tensor, index_select   embedding
+//   the tanh and erf forms of GELU, spelled out     gelu
+//   x rsqrt(mean(x^2) + eps) gain                   rms_norm
+//   attention under a constant mask that is lower triangular, or hides nothing   attention that is causal, or unmasked
+// The values keep their numbers, so a rewritten node computes the value of the node that it replaces. Nodes that are
+// not needed any more stay; lowering leaves them out.
+#pragma once
+
+#include <optional>
+
+#include "core/function_ref.h"
+#include "graph/graph.h"
+#include "graph/host/array.h"
+
+namespace trifold::graph {
+
+// The value for one sample, if it depends on constants only; else nothing.
+using ConstantOf = FunctionRef<std::optional<Array>(ValueId value)>;
+
+// `trained`: for each value whether it depends on a parameter.
+Graph rewritten(Graph graph, const std::vector<bool>& trained, ConstantOf constant);
+
+}  // namespace trifold::graph

@@ -1,0 +1,89 @@
+#include "graph/model_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "graph/lower/constants.h"
+#include "graph/pt2/read_array.h"
+#include "graph/pt2/read_pt2.h"
+
+namespace trifold::graph {
+
+ModelFile::ModelFile(const std::string& path) : archive_(path), tensors_(archive_.tensors()) {
+  Graph graph = read_pt2(archive_.model_text(), archive_.model_where(), tensors_).graph;
+  const auto read = [this](const Input& input) { return stored(input); };
+  Constants constants(graph, read);
+  try {
+    lowered_ = lower(graph, [&](ValueId value) { return constants(value); });
+  } catch (Error& error) {
+    error.add_context(path);
+    throw;
+  }
+}
+
+Array ModelFile::stored(const Input& input) const { return read_array(archive_, tensors_, input.name); }
+
+Preparation ModelFile::preparation(DType floats) const {
+  return {lowered_.graph, lowered_.prepared, floats, [this](const Input& input) { return stored(input); }};
+}
+
+std::vector<std::string> ModelFile::other_names(const std::string& name) const {
+  const std::vector<Input>& inputs = lowered_.graph.inputs;
+  std::vector<std::string> names;
+  for (const Input& input : inputs)
+    if (input.tied_to >= 0 && inputs[static_cast<size_t>(input.tied_to)].name == name)
+      names.push_back(input.name);
+  return names;
+}
+
+void ModelFile::read(const std::string& name, const Rect& box, Tensor values) const {
+  const auto at =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                       [](const StoredTensor& tensor, const std::string& n) { return tensor.name < n; });
+  check(at != tensors_.end() && at->name == name, "{} has no parameter '{}'", path(), name);
+  StoredTensor part = *at;
+  if (!part.sizes.empty())  // a number has no axes, and its parameter one
+    for (size_t axis = 0; axis < part.sizes.size(); ++axis) {
+      part.sizes[axis] = box.extent[static_cast<int>(axis)];
+      part.offset += box.offset[static_cast<int>(axis)] * part.strides[axis];
+    }
+  const Array array = read_array(archive_, part);
+  dispatch_float(values.dtype, [&]<class T>(T) {
+    dispatch_stored(array.type, [&]<class From>(From) {
+      const From* from = array.as<From>();
+      T* to = values.as<T>();
+      for (int64_t i = 0; i < values.elements(); ++i)
+        to[i] = static_cast<T>(static_cast<Accumulate<T>>(from[i]));
+    });
+  });
+}
+
+namespace {
+
+struct Opened {
+  std::filesystem::file_time_type time;
+  std::uintmax_t bytes = 0;
+  std::shared_ptr<const ModelFile> file;
+};
+
+}  // namespace
+
+std::shared_ptr<const ModelFile> open_model_file(const std::string& path) {
+  static std::mutex mutex;
+  static std::map<std::string, Opened> all;
+  const std::lock_guard lock(mutex);
+  std::error_code none;
+  const auto time = std::filesystem::last_write_time(path, none);
+  const auto bytes = std::filesystem::file_size(path, none);
+  Opened& opened = all[path];
+  if (opened.file == nullptr || opened.time != time || opened.bytes != bytes)
+    opened = {time, bytes, std::make_shared<const ModelFile>(path)};
+  return opened.file;
+}
+
+}  // namespace trifold::graph
