@@ -68,7 +68,7 @@ Evaluation prepare(const EvaluateConfig& config) {
   inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
   const Split part = config.part;
   const std::unique_ptr<TrainingText> text =
-      language_family(checkpoint.model).open_text(checkpoint.model, data);
+      language_family(checkpoint.model).open_text(checkpoint.model, data, DType::F32);
   const TrainingText& corpus = *text;
   if (!corpus.has(part)) bad_input("--split {} leaves the {} part empty", data.split, part_name(part));
   if (!config.eval_iters && corpus.weighted())

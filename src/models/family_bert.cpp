@@ -38,7 +38,8 @@ const char* bert_head_rows(const ModelConfig& config) {
   return has_task_head(config) ? nullptr : "head.bias";
 }
 
-std::unique_ptr<TrainingText> open_bert_text(const ModelConfig& model, const DataConfig& data) {
+std::unique_ptr<TrainingText> open_bert_text(const ModelConfig& model, const DataConfig& data,
+                                             DType /*sums*/) {
   if (const auto option = given_option_of_documents(data))
     bad_input("--{} has no effect: the model is BERT, whose samples are pairs of sentences", *option);
   return std::make_unique<BertCorpus>(data, *model.vocab_size, !model.bert_no_binary_head);
@@ -51,12 +52,14 @@ const HuggingFaceFamily& bert_names(const ModelConfig&) { return bert_family(); 
 extern const LanguageFamily kBertParts;
 constexpr LanguageFamily kBertParts{
     .type = ModelType::Bert,
+    .make_whole = nullptr,
     .make_embedding = make_bert_embedding,
     .make_layer = make_bert_layer,
     .make_head = make_bert_head,
     .make_lookup = nullptr,
     .make_head_part = nullptr,
     .head_rows = bert_head_rows,
+    .read_sizes = nullptr,
     .vocabulary = bert_vocabulary,
     .own_tokens = " (with BERT's own tokens)",
     .pad_token = [](const Tokenizer& tokenizer) -> std::optional<int32_t> {

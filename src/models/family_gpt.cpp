@@ -32,7 +32,8 @@ const char* gpt_head_rows(const ModelConfig& config) {
   return config.untie_embeddings_and_output_weights ? "head.weight" : nullptr;
 }
 
-std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const DataConfig& data) {
+std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const DataConfig& data,
+                                            DType /*sums*/) {
   if (const auto option = given_option_of_pairs(data))
     bad_input("--{} has no effect, because the model is not BERT", *option);
   return std::make_unique<Corpus>(data, *model.vocab_size);
@@ -51,12 +52,14 @@ const HuggingFaceFamily& gpt_names(const ModelConfig& model) {
 extern const LanguageFamily kGptParts;
 constexpr LanguageFamily kGptParts{
     .type = ModelType::Gpt,
+    .make_whole = nullptr,
     .make_embedding = make_gpt_embedding,
     .make_layer = make_gpt_layer,
     .make_head = make_gpt_head,
     .make_lookup = make_gpt_lookup,
     .make_head_part = make_gpt_head_part,
     .head_rows = gpt_head_rows,
+    .read_sizes = nullptr,
     .vocabulary = [](const Tokenizer& tokenizer) { return tokenizer.vocab_size(); },
     .own_tokens = "",
     .pad_token = [](const Tokenizer&) { return std::optional<int32_t>(); },

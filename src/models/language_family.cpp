@@ -4,11 +4,11 @@
 
 namespace trifold {
 
-extern const LanguageFamily kGptParts, kBertParts;
+extern const LanguageFamily kGptParts, kBertParts, kGraphParts;
 
 namespace {
 
-constexpr const LanguageFamily* kFamilies[] = {&kGptParts, &kBertParts};
+constexpr const LanguageFamily* kFamilies[] = {&kGptParts, &kBertParts, &kGraphParts};
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include "config/fields/config.h"
 #include "data/batch.h"
 #include "models/hugging_face/hugging_face_family.h"
+#include "models/model.h"
 #include "models/transformer.h"
 #include "tensor_parallel/vocab.h"
 #include "tensor_parallel/vocab_part.h"
@@ -25,6 +26,8 @@ struct LanguageFamily {
 
   // ---- Blocks, assembled by make_model ----
 
+  // Makes the whole model, for a family whose blocks are not an embedding, layers and a head; else null.
+  Model (*make_whole)(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout);
   // Makes the embedding, whose table has several parts only if the head has (tensor_parallel/vocab.h). `tokens`
   // receives the parameters of the embedding's parts.
   std::unique_ptr<Layer> (*make_embedding)(BlockBuilder& builder, const ModelConfig& config,
@@ -47,6 +50,8 @@ struct LanguageFamily {
 
   // ---- Data ----
 
+  // Sets the sizes of a model that is in a file; null if the options give them.
+  void (*read_sizes)(ModelConfig& model);
   // The vocabulary size that a model with this tokenizer needs, and the words by which messages explain tokens that the
   // tokenizer does not have.
   int64_t (*vocabulary)(const Tokenizer& tokenizer);
@@ -55,7 +60,8 @@ struct LanguageFamily {
   std::optional<int32_t> (*pad_token)(const Tokenizer& tokenizer);
   // Opens the training text; the vocabulary of `model` must be known. BadInput for every mistake in the files, and for
   // options that do not apply to the family.
-  std::unique_ptr<TrainingText> (*open_text)(const ModelConfig& model, const DataConfig& data);
+  // `sums`: the type in which the run sums, F32 or F64.
+  std::unique_ptr<TrainingText> (*open_text)(const ModelConfig& model, const DataConfig& data, DType sums);
   std::unique_ptr<DataSource> (*synthetic)(const ModelConfig& model, uint64_t seed);
 
   // ---- Hugging Face ----

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "models/gpt.h"
+#include "models/language_family.h"
 #include "models/language_model.h"
 #include "nn/shapes_only.h"
 #include "ops/counting.h"
@@ -125,7 +126,29 @@ ModelConfig one_layer_of_each(ModelConfig config, const std::vector<bool>& exper
 
 }  // namespace
 
+namespace {
+
+// The flops of a model whose layers need not be alike.
+SampleFlops whole_flops(const ModelConfig& config) {
+  const Mesh mesh({}, {});
+  const Model model = make_model(config, mesh, 0);
+  const WalkedModel work = walk_work(model, mesh, batch_without_memory(1, config.seq_length), DType::F32,
+                                     counting_ops(FusedOps::All));
+  SampleFlops flops;
+  const Block& first = model.blocks.front();
+  if (first.kind == BlockKind::Embedding)
+    flops.embedded = static_cast<double>(first.output.shape(1, config.seq_length, DType::F32).elements());
+  for (size_t block = 0; block < model.blocks.size(); ++block) {
+    if (model.blocks[block].kind == BlockKind::Layer) flops.layers.push_back(in_step(work.of_block(block)));
+    if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
+  }
+  return flops;
+}
+
+}  // namespace
+
 SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
+  if (language_family(config).make_whole != nullptr) return whole_flops(config);
   const std::vector<bool> experts = expert_layers(config);
   ModelConfig few = one_layer_of_each(config, experts);
   few.vocab_size = padded_vocab_size(config, tensor_ranks);

@@ -99,7 +99,29 @@ DataFingerprint fingerprint_of_paths(std::span<const std::string> paths) {
   return data;
 }
 
+namespace {
+
+// The file of a word of --data, [NAME=]PATH[:INSIDE].
+std::string file_of_array(const std::string& word) {
+  const size_t name_end = word.find('=');
+  std::string path = name_end == std::string::npos ? word : word.substr(name_end + 1);
+  std::error_code error;
+  for (size_t colon = path.rfind(':'); colon != std::string::npos && !fs::exists(path, error);
+       colon = path.rfind(':', colon - 1)) {
+    if (fs::exists(path.substr(0, colon), error)) return path.substr(0, colon);
+    if (colon == 0) break;
+  }
+  return path;
+}
+
+}  // namespace
+
 DataFingerprint fingerprint_of(const DataConfig& config) {
+  if (!config.data.empty()) {
+    std::vector<std::string> files;
+    for (const std::string& word : config.data) files.push_back(file_of_array(word));
+    return fingerprint_of_paths(files);
+  }
   std::vector<std::string> paths = parse_data_paths(config.data_path).paths;
   const bool text = std::any_of(paths.begin(), paths.end(),
                                 [](const std::string& path) { return !is_indexed_prefix(path); });

@@ -21,6 +21,7 @@
 namespace trifold {
 
 void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
+  if (const auto read_sizes = language_family(model).read_sizes) return read_sizes(model);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data);
   if (!tokenizer) {
     if (!model.vocab_size)
@@ -100,7 +101,8 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
 
 void open_data(PretrainJob& job) {
   const std::unique_ptr<TrainingText> text =
-      language_family(job.config.model).open_text(job.config.model, job.config.data);
+      language_family(job.config.model)
+          .open_text(job.config.model, job.config.data, accumulate_type(compute_type(job.config.precision)));
   const TrainingText& corpus = *text;
   const PretrainConfig& config = job.config;
   job.bad_records = corpus.bad_records();

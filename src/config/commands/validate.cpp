@@ -93,7 +93,42 @@ constexpr auto kIsPlanned = [](const Option& option, const Rule&) {
   return std::find(std::begin(kTraining), std::end(kTraining), option.group) == std::end(kTraining);
 };
 
+// Sets the family of a model in a file. The sizes that an earlier call of resolve filled in are no options that the user
+// has given.
+void choose_family(ModelConfig& model) {
+  if (!model.model) return;
+  if (model.model_type == ModelType::Graph && model.seq_length == 1) {
+    const ModelConfig none;
+    model.num_layers = none.num_layers;
+    model.hidden_size = none.hidden_size;
+    model.num_attention_heads = none.num_attention_heads;
+    model.seq_length = none.seq_length;
+    model.vocab_size = none.vocab_size;
+    model.ffn_hidden_size = none.ffn_hidden_size;
+    model.max_position_embeddings = none.max_position_embeddings;
+  }
+  model.model_type = ModelType::Graph;
+}
+
+template <class Config>
+Config with_family(Config config) {
+  if constexpr (requires { config.run; })
+    choose_family(config.run.model);
+  else
+    choose_family(config.model);
+  return config;
+}
+
+// A model in a file has no sizes in the options. A sample counts as one token. The number of layers is that of the
+// file's numbered modules, which are known when it is read (models/family_graph.cpp).
+void fill_graph(ModelConfig& model) {
+  model.hidden_size = model.num_attention_heads = model.seq_length = 1;
+  model.vocab_size = 1;
+  model.ffn_hidden_size = 1;
+}
+
 void fill_model(ModelConfig& model) {
+  if (model.model_type == ModelType::Graph) fill_graph(model);
   model.ffn_hidden_size = inner_width(model);
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
 }
@@ -125,7 +160,8 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 
 }  // namespace
 
-Findings findings(const PretrainConfig& config) {
+Findings findings(const PretrainConfig& given) {
+  const PretrainConfig config = with_family(given);
   const PretrainConfig neutral = config.auto_layout ? without_layout(config) : config;
   Problems problems = config.auto_layout ? problems_of_options(config, neutral, kEveryRule)  //
                                          : problems_of_options(config);
@@ -136,7 +172,8 @@ Findings findings(const PretrainConfig& config) {
   return problems.findings();
 }
 
-Findings findings(const BenchConfig& config) {
+Findings findings(const BenchConfig& given) {
+  const BenchConfig config = with_family(given);
   Problems problems = problems_of_options(config);
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
@@ -150,7 +187,8 @@ Findings findings(const BenchConfig& config) {
   return problems.findings();
 }
 
-Findings findings(const PlanConfig& config) {
+Findings findings(const PlanConfig& given) {
+  const PlanConfig config = with_family(given);
   PlanConfig neutral = config;
   if (config.search) neutral.run = without_layout(config.run);
   Problems problems = config.search ? problems_of_options(config, neutral, kIsPlanned)
@@ -162,7 +200,7 @@ Findings findings(const PlanConfig& config) {
         .wrong("--auto-layout {} is an option of trifold pretrain", *config.run.auto_layout)
         .right("to plan, give --search and --hardware {}", *config.run.auto_layout);
   check_load(config, problems);
-  if (!config.run.model.vocab_size && config.run.data.data_path.empty())
+  if (!config.run.model.model && !config.run.model.vocab_size && config.run.data.data_path.empty())
     problems.about("vocab-size", "data-path")
         .wrong("--vocab-size is needed, the size of the tokenizer's vocabulary")
         .right("give it, or name the --data-path");
@@ -170,6 +208,7 @@ Findings findings(const PlanConfig& config) {
 }
 
 PretrainConfig resolve(PretrainConfig config) {
+  config = with_family(std::move(config));
   throw_problems(problems(config));
   if (config.auto_layout) {
     fill_model(config.model);
@@ -189,6 +228,7 @@ PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunP
 }
 
 BenchConfig resolve(BenchConfig config) {
+  config = with_family(std::move(config));
   throw_problems(problems(config));
   config.run.batch.train_iters = config.warmup_iters + config.iters;
   fill_run(config.run);
@@ -196,6 +236,7 @@ BenchConfig resolve(BenchConfig config) {
 }
 
 PlanConfig resolve(PlanConfig config) {
+  config = with_family(std::move(config));
   throw_problems(problems(config));
   if (config.search) {
     fill_model(config.run.model);

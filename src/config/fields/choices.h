@@ -16,10 +16,11 @@ struct Names<DType> {
 
 // ---- Models ----
 
-enum class ModelType { Gpt, Bert };
+enum class ModelType { Gpt, Bert, Graph };
 template <>
 struct Names<ModelType> {
-  static constexpr Named<ModelType> kAll[] = {{ModelType::Gpt, "gpt"}, {ModelType::Bert, "bert"}};
+  static constexpr Named<ModelType> kAll[] = {
+      {ModelType::Gpt, "gpt"}, {ModelType::Bert, "bert"}, {ModelType::Graph, "graph"}};
 };
 
 enum class PositionEmbedding { LearnedAbsolute, Rope, None };

@@ -19,9 +19,11 @@ namespace trifold {
 
 struct ModelConfig {
   ModelType model_type = ModelType::Gpt;
-  int64_t num_layers = 0;                  // required
-  int64_t hidden_size = 0;                 // required
-  int64_t num_attention_heads = 0;         // required
+  std::optional<std::string>
+      model;                        // a file with the model as a graph of operations; the fields below follow
+  int64_t num_layers = 0;           // required
+  int64_t hidden_size = 0;          // required
+  int64_t num_attention_heads = 0;  // required
   std::optional<int64_t> ffn_hidden_size;  // stays unset until a run is resolved; see inner_width
   std::optional<int64_t> kv_channels;      // stays unset; see head_width
   bool group_query_attention = false;      // num_query_groups key and value heads instead of one per head
@@ -192,6 +194,7 @@ struct PipelineConfig {
 };
 
 struct DataConfig {
+  std::vector<std::string> data;  // [NAME=]PATH ...; arrays of a model from a file (graph/data/array_files.h)
   std::vector<std::string> data_path;  // [weight] path ...; a .bin/.idx prefix, text, or a folder of text
   std::string split = "969,30,1";      // training, validation, test
   std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx

@@ -37,19 +37,35 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
       .excludes("num-experts", "because experts have no biases", "leave it out");
 }
 
+// The sizes of a model in a file are read from it.
+void make_sizes_optional(OptionTable& table) {
+  for (const char* name : {"num-layers", "hidden-size", "num-attention-heads", "seq-length"})
+    table.change(name).optional().range(0, kMaxSize);
+}
+
 }  // namespace
 
 void add_model(OptionTable& table, ModelConfig& model) {
   table.group("Model");
-  table.add("model-type", &model.model_type,
-            "gpt predicts the next token (a Llama with the corresponding options); bert predicts masked "
-            "tokens and whether two sentences are consecutive.");
+  table
+      .add("model-type", &model.model_type,
+           "gpt predicts the next token (a Llama with the corresponding options); bert predicts masked "
+           "tokens and whether two sentences are consecutive; graph is the model of a file (--model).")
+      .needs("model")
+      .only_for("graph");
+  table
+      .add(
+          "model", &model.model,
+          "Train the model in this file, which torch.export.save wrote (docs/own_models.md). Its first output is the "
+          "loss. Tensor, context and expert parallelism are not possible.")
+      .reads("FILE.pt2")
+      .of_host();
   table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
   table.add("hidden-size", &model.hidden_size, "Width of the model.")
       .need()
       .range(1, kMaxSize)
       .compares(Relation::MultipleOf, "num-attention-heads")
-      .unless(When("kv-channels").or_when("multi-latent-attention"));
+      .unless(When("kv-channels").or_when("multi-latent-attention").or_when("model"));
   table
       .add("num-attention-heads", &model.num_attention_heads,
            "Attention heads; must divide --hidden-size unless --kv-channels is given.")
@@ -100,6 +116,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .fraction();
   table.add("bert-no-binary-head", &model.bert_no_binary_head,
             "bert: train on masked tokens only; a sample is one piece of text, not a pair of sentences.");
+  if (model.model) make_sizes_optional(table);
 }
 
 void check_model(const ModelConfig& model, Problems& problems) {

@@ -4,11 +4,11 @@
 
 namespace trifold {
 
-extern const ModelFamily kGptFamily, kBertFamily;
+extern const ModelFamily kGptFamily, kBertFamily, kGraphFamily;
 
 namespace {
 
-constexpr const ModelFamily* kFamilies[] = {&kGptFamily, &kBertFamily};
+constexpr const ModelFamily* kFamilies[] = {&kGptFamily, &kBertFamily, &kGraphFamily};
 
 }  // namespace
 
@@ -20,7 +20,9 @@ const ModelFamily& family_of_model(const ModelConfig& config) {
 
 void add_family_rules(OptionTable& table) {
   for (const ModelFamily* family : kFamilies) {
-    const When chosen("model-type", name_of(family->type));
+    const bool by_option = !family->chosen_by.empty() && table.find(family->chosen_by) != nullptr;
+    const When chosen =
+        by_option ? When(family->chosen_by, std::string_view()) : When("model-type", name_of(family->type));
     for (const std::string_view name : family->excluded)
       if (table.find(name) != nullptr) table.change(name).excludes(chosen, {}, "leave it out");
     for (const std::string_view name : family->unused)

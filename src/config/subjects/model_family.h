@@ -13,6 +13,8 @@ namespace trifold {
 
 struct ModelFamily {
   ModelType type;
+  // The option that chooses the family, besides --model-type; empty: none.
+  std::string_view chosen_by = {};
   // Each position attends to itself and earlier positions, and the model predicts the next token; otherwise every
   // position attends to all.
   bool causal;
@@ -30,6 +32,8 @@ struct ModelFamily {
   bool has_tasks;
   // The model can be trained on tokenized data sets (.bin/.idx), not only on text.
   bool reads_token_files;
+  // The data are text, not arrays (--data).
+  bool reads_text = true;
   // `excluded`: options of the model that the family excludes. `unused`: options of the model and its data without
   // effect in the family, with the reason and the remedy of their messages.
   std::span<const std::string_view> excluded;

@@ -159,6 +159,7 @@ void check_enough_layers(const PretrainConfig& config, int chunks, Problems& pro
   const int ranks = config.mesh.pipeline_model_parallel_size;
   const int64_t stages = int64_t{ranks} * chunks;
   const int64_t layers = config.model.num_layers;
+  if (config.model.model && layers == 0) return;  // not known yet
   const int parts = config.mesh.pipeline_vocab_parts;
   const int64_t behind = parts > 1 ? parts : 0;
   const int64_t shared = layers + behind;  // layers and blocks to divide among the stages
