@@ -1,6 +1,8 @@
 // The contract of operations on strided views, softmax and batched products.
 #include <algorithm>
-#include <cstdlib>
+#include <array>
+#include <string>
+#include <utility>
 
 #include "ops/contract.h"
 #include "ops/expect.h"
@@ -50,11 +52,10 @@ void strided_copy(const Tensor& y, const StridedView& to, const Tensor& x, const
                   const Box& box) {
   const bool same = y.dtype == x.dtype && (is_float(y) || y.dtype == DType::I32);
   const bool converts = is_float(y) && is_float(x) && (is_wide(y) || is_wide(x));
-  check(
-      same || converts,
-      "strided_copy: {} -> {}: both must be i32, or both floating-point and either equal or one of them f32 "
-      "or f64",
-      name_of(x.dtype), name_of(y.dtype));
+  check(same || converts,
+        "strided_copy: {} -> {}: both must be i32, or both floating-point "
+        "and either equal or one of them f32 or f64",
+        name_of(x.dtype), name_of(y.dtype));
   expect_inside("strided_copy", "x", x, from, box);
   expect_inside("strided_copy", "y", y, to, box);
   for (size_t axis = 0; axis < static_cast<size_t>(box.rank); ++axis)
@@ -83,8 +84,9 @@ void map(const Tensor& y, std::span<const Tensor> x, const Map& map) {
   const auto inputs = static_cast<size_t>(inputs_of(map.op));
   check(x.size() == inputs, "map: {} has {} inputs, but {} are given", name_of(map.op), inputs, x.size());
   const int64_t elements = map.box.elements();
-  check(y.elements() == elements, "map: y is {} {}, but the box {} has {} elements", name_of(y.dtype),
-        to_string(y.shape), text_of(map.box.extents, map.box.rank), elements);
+  if (y.elements() != elements)
+    fail("map: y is {} {}, but the box {} has {} elements", name_of(y.dtype), to_string(y.shape),
+         text_of(map.box.extents, map.box.rank), elements);
   constexpr const char* kNames[] = {"x[0]", "x[1]", "x[2]"};
   for (size_t i = 0; i < inputs; ++i) {
     check(x[i].dtype == y.dtype, "map: {} is {}, but y is {}: they must be equal", kNames[i],
@@ -141,11 +143,10 @@ void batched_product(const Tensor& c, const Tensor& a, const Tensor& b, const Ba
         "batched_product: {} x {} products [{}, {}] x [{}, {}]: no extent may be negative", outer, inner, m,
         k, k, n);
   check(!product.c.transposed, "batched_product: c is transposed, but only a and b may be");
-  check(
-      (outer <= 1 || product.c.outer != 0) && (inner <= 1 || product.c.inner != 0),
-      "batched_product: c has {} x {} matrices {} and {} elements apart; a stride of 0 would write them to one "
-      "place",
-      outer, inner, product.c.outer, product.c.inner);
+  check((outer <= 1 || product.c.outer != 0) && (inner <= 1 || product.c.inner != 0),
+        "batched_product: c has {} x {} matrices {} and {} elements apart; "
+        "a stride of 0 would write them to one place",
+        outer, inner, product.c.outer, product.c.inner);
   expect_matrices("a", a, product.a, product, m, k);
   expect_matrices("b", b, product.b, product, k, n);
   expect_matrices("c", c, product.c, product, m, n);

@@ -233,7 +233,7 @@ struct StorageKernels {
 
   // Strided views: indices [begin, end) of a walk. Pointers are to the element of index 0.
   void (*gather)(Wide* to, const T* x, const StridedWalk<1>& walk, int64_t begin, int64_t end);
-  // y = x, each rounded once; the walk has the strides of y, then those of x.
+  // y = x, each rounded once; the walk has the strides of y, then the strides of x.
   void (*copy_strided_from_f32)(T* y, const float* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
   void (*copy_strided_from_f64)(T* y, const double* x, const StridedWalk<2>& walk, int64_t begin,
                                 int64_t end);
@@ -366,8 +366,8 @@ constexpr int64_t interaction_scratch(int64_t vectors, int64_t width) {
   return padded_vectors(vectors) * (width + vectors + kInteractionPad);
 }
 
-// y = x for indices [begin, end) of a walk, for numbers of 2, 4 and 8 bytes. The walk has the strides of y, then those of
-// x.
+// y = x for indices [begin, end) of a walk, for numbers of 2, 4 and 8 bytes. The walk has the strides of y, then the
+// strides of x.
 struct WordKernels {
   void (*copy_2)(uint16_t* y, const uint16_t* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);
   void (*copy_4)(uint32_t* y, const uint32_t* x, const StridedWalk<2>& walk, int64_t begin, int64_t end);

@@ -6,7 +6,7 @@ namespace trifold::cpu {
 
 namespace {
 
-// A kernel over rows of x, and one over those of dy and y, as members of StorageKernels.
+// Kernel chooses a member of StorageKernels: one over rows of x, or one over rows of dy and y.
 template <auto Kernel>
 void forward(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
   const int64_t columns = x.last_dim();

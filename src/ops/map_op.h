@@ -2,8 +2,8 @@
 // instruction set include this header.
 //
 // To add one: add an enumerator here, and its formula with a line of MapList in ops/kernels/map_formulas.h. Checks, counts
-// and the kernels of all back ends follow from these. The test of ops_map_test.cpp that compares every function with a
-// second definition fails until it has one.
+// and the kernels of all back ends follow from these. ops_map_test.cpp compares every function with a second
+// definition, and fails until the function has one.
 #pragma once
 
 #include <cstdint>

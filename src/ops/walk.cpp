@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <span>
+#include <utility>
 
 namespace trifold::cpu {
 
@@ -20,6 +22,14 @@ bool continues(const StridedWalk<Tensors>& walk, int outer, const std::array<int
   return true;
 }
 
+// Sorts axes by the sizes of their strides, largest first, and keeps the order of equal ones. Does not allocate memory, as
+// std::stable_sort may.
+void sort_by_stride(std::span<size_t> axes, const AxisNumbers& strides) {
+  for (size_t end = 1; end < axes.size(); ++end)
+    for (size_t i = end; i > 0 && std::abs(strides[axes[i - 1]]) < std::abs(strides[axes[i]]); --i)
+      std::swap(axes[i - 1], axes[i]);
+}
+
 template <int Tensors>
 StridedWalk<Tensors> join(const Box& box, const AxisChoice& axes, WalkOrder order,
                           const Views<Tensors>& views) {
@@ -27,10 +37,7 @@ StridedWalk<Tensors> join(const Box& box, const AxisChoice& axes, WalkOrder orde
   size_t count = 0;
   for (size_t axis = 0; axis < static_cast<size_t>(box.rank); ++axis)
     if (axes[axis] && box.extents[axis] != 1) kept[count++] = axis;
-  const auto size = [&](size_t axis) { return std::abs(views[0]->strides[axis]); };
-  if (order == WalkOrder::Free)
-    std::stable_sort(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(count),
-                     [&](size_t a, size_t b) { return size(a) > size(b); });
+  if (order == WalkOrder::Free) sort_by_stride(std::span(kept).first(count), views[0]->strides);
 
   StridedWalk<Tensors> walk{};
   for (size_t i = 0; i < count; ++i) {
@@ -116,7 +123,7 @@ SumWalks sum_walks(const Box& box, const StridedView& to, const StridedView& fro
     kept[axis] = to.strides[axis] != 0;
     summed[axis] = !kept[axis];
   }
-  // Neighbours of x are met one after the other.
+  // Neighbours of x are read one after the other.
   const StridedWalk<2> by_x = walk_of(box, kept, WalkOrder::Free, from, to);
   SumWalks walks{by_x, walk_of(box, summed, WalkOrder::Free, from)};
   std::copy(by_x.strides[1], by_x.strides[1] + kWalkAxes, walks.kept.strides[0]);

@@ -18,7 +18,7 @@ using AxisChoice = std::array<bool, kMostAxes>;
 constexpr AxisChoice kAllAxes{true, true, true, true, true, true};
 
 // Whether the order of the walk is that of the box, or free: then axes along which tensor 0 has larger strides come
-// first, so that its elements are met in ascending or descending order.
+// first, so that its elements follow each other in memory.
 enum class WalkOrder : uint8_t { Box, Free };
 
 // The walk over the chosen axes of the box. Axes of extent 1 are left out and neighbours joined if every tensor allows
@@ -35,7 +35,7 @@ int64_t elements_of(const StridedWalk<Tensors>& walk) {
   return count;
 }
 
-// A walk over a part of a box, whose first elements are `begin` elements after those of the box.
+// A walk over a part of a box, whose first elements are `begin` elements after the first elements of the box.
 struct WalkPart {
   StridedWalk<2> walk;
   std::array<int64_t, 2> begin{};
@@ -47,12 +47,12 @@ struct WalkParts {
   const WalkPart* begin() const { return parts.data(); }
   const WalkPart* end() const { return parts.data() + count; }
 };
-// The walks of a copy on a CPU. Neighbours in y may be far apart in x, while those along another axis are close: then
-// all elements of a few cache lines are copied, square by square, before others are read.
+// The walks of a copy on a CPU. Neighbours in y may be far apart in x, while neighbours along another axis are close:
+// then all elements of a few cache lines are copied, square by square, before others are read.
 WalkParts copy_walks(const Box& box, const StridedView& to, const StridedView& from);
 
-// The two walks of strided_sum: the first over the elements of y, with its strides and those of x; the second over the
-// terms of a sum, with the strides of x.
+// The two walks of strided_sum: the first over the elements of y, with the strides of y and x; the second over the terms
+// of a sum, with the strides of x.
 struct SumWalks {
   StridedWalk<2> kept;
   StridedWalk<1> summed;

@@ -38,7 +38,7 @@ struct FittedView {
   int64_t elements = 1;
 };
 
-// A view that meets every element at most once, except along axes whose stride is 0: axes in a random order, gaps
+// A view that has every element at most once, except along axes whose stride is 0: axes in a random order, gaps
 // between some of them, some backwards. Each axis has stride 0 with a chance of 1 in `shared`; 0: none has.
 inline FittedView random_view(Draw& draw, const Box& box, int64_t shared) {
   std::array<size_t, kMostAxes> order{};

@@ -201,6 +201,9 @@ TEST(StridedSum, OfNoTermsIsZero) {
     EXPECT_EQ(y.values(), (Values{1, 2, 3}));
     ops.strided_sum(stream, y, {0, {0, 1}}, x, {0, {3, 1}}, box, 1, false);
     EXPECT_EQ(y.values(), (Values{0, 0, 0}));
+    const Host z(DType::F32, {3}, {1, 2, 3});
+    ops.strided_sum(stream, z, {0, {0, 0, 1}}, x, {0, {5, 3, 1}}, {3, {2, 0, 3}}, 1, false);
+    EXPECT_EQ(z.values(), (Values{0, 0, 0}));
   });
 }
 

@@ -1,5 +1,5 @@
-// Softmax and its logarithm over rows. Exponentials of a chunk stay in the first-level cache; those of a row that has
-// more are computed twice rather than stored.
+// Softmax and its logarithm over rows. Exponentials of a chunk stay in the first-level cache; a longer row computes its
+// exponentials twice rather than storing them.
 #pragma once
 
 #include "ops/kernels.h"
@@ -18,7 +18,7 @@ struct RowStatistics {
   Wide total;
 };
 
-// `exponentials` [kSoftmaxChunk] has those of the row's last chunk afterwards.
+// Leaves the exponentials of the row's last chunk in `exponentials` [kSoftmaxChunk].
 template <class T>
 [[gnu::always_inline]] inline RowStatistics<Accumulate<T>> row_statistics(const T* x, int64_t columns,
                                                                           Accumulate<T>* exponentials) {

@@ -85,7 +85,7 @@ double sum_strided(const T* x, const StridedWalk<1>& walk, int64_t begin, int64_
   return total;
 }
 
-// The result is computed in the type of computation, as those of other operations are.
+// The result is computed in the type of computation, as the results of other operations are.
 template <class T>
 void store_sums(T* y, int64_t stride, const double* sums, int64_t n, double factor, bool accumulate) {
   using Wide = Accumulate<T>;

@@ -25,6 +25,7 @@ template <int Tensors>
 template <int Tensors, class Body>
 [[gnu::always_inline]] inline void over_runs(const StridedWalk<Tensors>& walk, int64_t begin, int64_t end,
                                              Body body) {
+  if (begin >= end) return;  // an extent may be 0
   const int last = walk.rank - 1;
   int64_t index[kWalkAxes];
   int64_t at[Tensors];

@@ -263,7 +263,7 @@ template <class T, class C>
 void plain_gemm(CudaStream stream, C* c, const T* a, bool transpose_a, const T* b, bool transpose_b,
                 int64_t m, int64_t n, int64_t k, double alpha, double beta);
 
-// OpTable::batched_product
+// Computes OpTable::batched_product.
 template <class T, class C>
 void plain_batched_product(CudaStream stream, C* c, const T* a, const T* b, const BatchedProduct& product);
 
@@ -322,23 +322,23 @@ void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors
                               const PlainAttention& attention);
 
 // ---- strided views (strided.cu); pointers are to the elements of index 0 ----
-// y = x, rounded once; the walk has the strides of y, then those of x. One of the types is float or double, or both are
-// uint16_t, uint32_t or uint64_t: numbers of these sizes.
+// y = x, rounded once. The walk has the strides of y, then the strides of x. One of the types is float or double, or both
+// are uint16_t, uint32_t or uint64_t, which stand for any numbers of these sizes.
 template <class Y, class X>
 void strided_copy(CudaStream stream, Y* y, const X* x, const cpu::StridedWalk<2>& walk, int64_t elements);
-// OpTable::strided_sum, where Y is T, Accumulate<T> or double. `kept` has the strides of y, then those of x; `summed`
-// those of x.
+// Computes OpTable::strided_sum, where Y is T, Accumulate<T> or double. `kept` has the strides of y, then the strides of x;
+// `summed` has the strides of x.
 struct StridedSums {
   cpu::StridedWalk<2> kept;
   cpu::StridedWalk<1> summed;
-  int64_t elements, terms;  // of the walks
+  int64_t elements, terms;  // the lengths of the walks
   double factor;
   bool accumulate;
 };
 size_t strided_sum_scratch(const StridedSums& sums);  // at most kProductWorkspace
 template <class Y, class T>
 void strided_sum(CudaStream stream, void* scratch, Y* y, const T* x, const StridedSums& sums);
-// OpTable::map for `inputs` inputs
+// Computes OpTable::map for `inputs` inputs.
 template <class T>
 struct MapViews {
   const T* x[3];
@@ -348,7 +348,7 @@ struct MapViews {
 template <class T>
 void map_views(CudaStream stream, T* y, const MapViews<T>& views, int64_t n, MapOp op, double a, double b);
 
-// ---- softmax over rows (softmax.cu); `logarithm`: log_softmax ----
+// ---- softmax over rows (softmax.cu), or log_softmax if `logarithm` ----
 template <class T>
 void softmax(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns, bool logarithm);
 template <class T>

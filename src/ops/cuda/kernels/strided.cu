@@ -135,26 +135,26 @@ void strided_copy(CudaStream stream, Y* y, const X* x, const cpu::StridedWalk<2>
 }
 
 size_t strided_sum_scratch(const StridedSums& sums) {
-  const SumParts how = parts_of(sums);
-  return how.parts == 1 ? 0 : static_cast<size_t>(how.parts * sums.elements) * sizeof(double);
+  const SumParts division = parts_of(sums);
+  return division.parts == 1 ? 0 : static_cast<size_t>(division.parts * sums.elements) * sizeof(double);
 }
 
 template <class Y, class T>
 void strided_sum(CudaStream stream, void* scratch, Y* y, const T* x, const StridedSums& sums) {
   if (sums.elements == 0) return;
-  const SumParts how = parts_of(sums);
-  auto* partial = how.parts == 1 ? nullptr : static_cast<double*>(scratch);
+  const SumParts division = parts_of(sums);
+  auto* partial = division.parts == 1 ? nullptr : static_cast<double*>(scratch);
   const auto thread_blocks = static_cast<unsigned>(parts(sums.elements, kStridedThreads));
-  const auto count = static_cast<unsigned>(how.parts);
-  if (how.by_blocks)
+  const auto count = static_cast<unsigned>(division.parts);
+  if (division.by_blocks)
     TRIFOLD_LAUNCH((strided_sum_kernel<Y, T, true>), dim3(static_cast<unsigned>(sums.elements), count),
-                   dim3(kStridedThreads), 0, stream, y, partial, x, sums, how.length);
+                   dim3(kStridedThreads), 0, stream, y, partial, x, sums, division.length);
   else
     TRIFOLD_LAUNCH((strided_sum_kernel<Y, T, false>), dim3(thread_blocks, count), dim3(kStridedThreads), 0,
-                   stream, y, partial, x, sums, how.length);
+                   stream, y, partial, x, sums, division.length);
   if (partial != nullptr)
     TRIFOLD_LAUNCH((add_parts_kernel<Y>), dim3(thread_blocks), dim3(kStridedThreads), 0, stream, y, partial,
-                   sums, how.parts);
+                   sums, division.parts);
 }
 
 template <class T>
