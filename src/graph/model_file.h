@@ -36,7 +36,7 @@ class ModelFile final : public GivenValues {
   LoweredGraph lowered_;
 };
 
-// The same object for every call with a path, as long as the file does not change.
+// Opens a file, or returns the object that an earlier call returned, unless the file has changed since.
 std::shared_ptr<const ModelFile> open_model_file(const std::string& path);
 
 }  // namespace trifold::graph

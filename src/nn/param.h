@@ -23,7 +23,7 @@ struct ParamId {
   bool operator==(const ParamId&) const = default;
 };
 
-// Initial values that are known before a model is made, such as those of a file.
+// Initial values that are known before a model is made, such as the values of a file.
 class GivenValues {
  public:
   virtual ~GivenValues() = default;

@@ -149,7 +149,7 @@ void RunTerms::add(const std::string& option, const DataFingerprint& data) {
 }
 
 void RunTerms::add(const DataConfig& data, const DataFingerprint& files) {
-  if (!data.data.empty()) return add("--data", files);
+  if (!data.arrays.empty()) return add("--arrays", files);
   const DataPaths paths = parse_data_paths(data.data_path);
   if (paths.weights) add({"the weights of --data-path", fmt::format("{}", fmt::join(*paths.weights, " "))});
   add("--data-path", files);

@@ -46,7 +46,7 @@ int64_t with_surplus(int64_t samples) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
-  if (!config.data.empty()) return nullptr;  // arrays
+  if (!config.arrays.empty()) return nullptr;  // arrays
   const bool documents = given_option_of_documents(config).has_value();
   if (config.tokenizer_type)
     return make_tokenizer(*config.tokenizer_type, config.tokenizer_model, documents, config.eod_token);

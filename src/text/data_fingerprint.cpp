@@ -101,7 +101,7 @@ DataFingerprint fingerprint_of_paths(std::span<const std::string> paths) {
 
 namespace {
 
-// The file of a word of --data, [NAME=]PATH[:INSIDE].
+// The file of a word of --arrays, [NAME=]PATH[:INSIDE].
 std::string file_of_array(const std::string& word) {
   const size_t name_end = word.find('=');
   std::string path = name_end == std::string::npos ? word : word.substr(name_end + 1);
@@ -117,9 +117,9 @@ std::string file_of_array(const std::string& word) {
 }  // namespace
 
 DataFingerprint fingerprint_of(const DataConfig& config) {
-  if (!config.data.empty()) {
+  if (!config.arrays.empty()) {
     std::vector<std::string> files;
-    for (const std::string& word : config.data) files.push_back(file_of_array(word));
+    for (const std::string& word : config.arrays) files.push_back(file_of_array(word));
     return fingerprint_of_paths(files);
   }
   std::vector<std::string> paths = parse_data_paths(config.data_path).paths;

@@ -42,7 +42,7 @@ struct DataFingerprint {
 // empty and hidden ones. BadInput for a path that cannot be read.
 DataFingerprint fingerprint_of_paths(std::span<const std::string> paths);
 
-// The files of --data-path or --data, and the tokenizer's files if some of the data are text.
+// The files of --data-path or --arrays, and the tokenizer's files if some of the data are text.
 DataFingerprint fingerprint_of(const DataConfig& config);
 // The clicks to train on; for synthetic clicks the options that define them.
 DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed);

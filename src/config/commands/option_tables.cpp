@@ -69,6 +69,7 @@ OptionTable options_of(PretrainConfig& config) {
       .suggest({"a100-40gb", "a100-80gb", "h100", "h200", "b200", "cpu"})
       .absent("layout from the options")
       .of_execution();
+  table.change("arrays").also("data");  // in evaluate, --data names the clicks of a recommender
   table.change("micro-batch-size").need("auto-layout");
   if (config.auto_layout) table.change("micro-batch-size").optional().range(0, kMaxSize);
   add_family_rules(table);

@@ -97,7 +97,7 @@ constexpr auto kIsPlanned = [](const Option& option, const Rule&) {
 // has given.
 void choose_family(ModelConfig& model) {
   if (!model.model) return;
-  if (model.model_type == ModelType::Graph && model.seq_length == 1) {
+  if (family_of_model(model).chosen_by == "model" && model.seq_length == 1) {
     const ModelConfig none;
     model.num_layers = none.num_layers;
     model.hidden_size = none.hidden_size;
@@ -107,7 +107,7 @@ void choose_family(ModelConfig& model) {
     model.ffn_hidden_size = none.ffn_hidden_size;
     model.max_position_embeddings = none.max_position_embeddings;
   }
-  model.model_type = ModelType::Graph;
+  model.model_type = type_of_family("model");
 }
 
 template <class Config>
@@ -128,7 +128,7 @@ void fill_graph(ModelConfig& model) {
 }
 
 void fill_model(ModelConfig& model) {
-  if (model.model_type == ModelType::Graph) fill_graph(model);
+  if (model.model) fill_graph(model);
   model.ffn_hidden_size = inner_width(model);
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
 }

@@ -194,7 +194,8 @@ struct PipelineConfig {
 };
 
 struct DataConfig {
-  std::vector<std::string> data;  // [NAME=]PATH ...; arrays of a model from a file (graph/data/array_files.h)
+  std::vector<std::string>
+      arrays;  // [NAME=]PATH ...; arrays of a model from a file (graph/data/array_files.h)
   std::vector<std::string> data_path;  // [weight] path ...; a .bin/.idx prefix, text, or a folder of text
   std::string split = "969,30,1";      // training, validation, test
   std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx

@@ -71,6 +71,6 @@ constexpr ModelFamily kGraphFamily{.type = ModelType::Graph,
                                    .excluded = kGraphExcludes,
                                    .unused = kGraphIgnores,
                                    .unused_because = "whose data are arrays",
-                                   .unused_remedy = "leave it out; --data gives the arrays"};
+                                   .unused_remedy = "leave it out; --arrays names the arrays"};
 
 }  // namespace trifold

@@ -18,6 +18,12 @@ const ModelFamily& family_of_model(const ModelConfig& config) {
   fail("a model of a family that is not in the table");
 }
 
+ModelType type_of_family(std::string_view chosen_by) {
+  for (const ModelFamily* family : kFamilies)
+    if (family->chosen_by == chosen_by) return family->type;
+  fail("no family is chosen by --{}", chosen_by);
+}
+
 void add_family_rules(OptionTable& table) {
   for (const ModelFamily* family : kFamilies) {
     const bool by_option = !family->chosen_by.empty() && table.find(family->chosen_by) != nullptr;

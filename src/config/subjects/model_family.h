@@ -32,7 +32,7 @@ struct ModelFamily {
   bool has_tasks;
   // The model can be trained on tokenized data sets (.bin/.idx), not only on text.
   bool reads_token_files;
-  // The data are text, not arrays (--data).
+  // The data are text, not arrays (--arrays).
   bool reads_text = true;
   // `excluded`: options of the model that the family excludes. `unused`: options of the model and its data without
   // effect in the family, with the reason and the remedy of their messages.
@@ -43,6 +43,8 @@ struct ModelFamily {
 };
 
 const ModelFamily& family_of_model(const ModelConfig& config);
+// The type of the family that an option chooses (ModelFamily::chosen_by).
+ModelType type_of_family(std::string_view chosen_by);
 
 // Adds the rules of all families to the options of a table.
 void add_family_rules(OptionTable& table);

@@ -49,17 +49,17 @@ void add_data(OptionTable& table, DataConfig& data) {
            ".xz or .bz2), or a folder of such files. Several paths are blended, with a weight before each "
            "path or before none. "
            "BERT reads plain text files.")
-      .need("data")
+      .need("arrays")
       .reads("[WEIGHT] PATH ...")
       .of_host();
   table
       .add(
-          "data", &data.data,
+          "arrays", &data.arrays,
           "Arrays for the inputs of a --model by name, with the sample as first axis: .npy, .npz, .safetensors or "
           "HDF5 files. PATH alone gives all arrays of a file with names, PATH:INSIDE one of them.")
       .reads("[NAME=]PATH ...")
       .of_host();
-  if (!data.data.empty()) table.change("data-path").optional();
+  if (!data.arrays.empty()) table.change("data-path").optional();
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
   add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
   table.add("json-key", &data.json_key, "Field of each JSON line that holds its text.").takes("KEY");

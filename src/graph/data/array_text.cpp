@@ -34,7 +34,7 @@ class OwningSource final : public DataSource {
 class ArrayText final : public TrainingText {
  public:
   ArrayText(std::shared_ptr<const Shared> shared, const DataConfig& data)
-      : shared_(std::move(shared)), files_(data.data), split_(data.split) {
+      : shared_(std::move(shared)), files_(data.arrays), split_(data.split) {
     samples_ = open({})->samples_of_pass();
   }
 
@@ -81,7 +81,7 @@ class ArrayText final : public TrainingText {
 
 std::unique_ptr<TrainingText> open_arrays(std::shared_ptr<const ModelFile> model, const DataConfig& data,
                                           DType sums) {
-  if (data.data.empty()) bad_input("--data is needed: the arrays that the model reads, as NAME=PATH");
+  if (data.arrays.empty()) bad_input("--arrays is needed: the arrays that the model reads, as NAME=PATH");
   auto shared = std::make_shared<const Shared>(Shared{model, model->preparation(sums)});
   return std::make_unique<ArrayText>(std::move(shared), data);
 }

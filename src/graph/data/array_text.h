@@ -1,4 +1,4 @@
-// ArrayText: the arrays of --data as the data of a run, split into training, validation and test by --split. Each split
+// ArrayText: the arrays of --arrays as the data of a run, split into training, validation and test by --split. Each split
 // is a range of samples in the order of the files.
 #pragma once
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/lower/rules.h"
+
 namespace trifold::graph {
 
 namespace {
@@ -18,7 +20,7 @@ void each_base(const StepPlan& step, Body&& body) {
 }
 
 bool is_lookup(const LoweredGraph& lowered, const StepPlan& step) {
-  if (!step.node.name.starts_with("embedding")) return false;
+  if (!step.rule->is_lookup) return false;
   bool computed = false;
   each_base(step, [&](int base) {
     computed = computed || lowered.bases[static_cast<size_t>(base)].kind == Base::Kind::Computed;
@@ -28,7 +30,7 @@ bool is_lookup(const LoweredGraph& lowered, const StepPlan& step) {
 
 void move_lookups(LoweredGraph& lowered) {
   std::vector<StepPlan>& steps = lowered.steps;
-  std::map<int, size_t> first_use;  // of a parameter
+  std::map<int, size_t> first_use;  // [base] the first step that reads the parameter
   for (size_t i = 0; i < steps.size(); ++i) {
     const int table =
         steps[i].operands.empty() || steps[i].operands[0].empty() ? -1 : steps[i].operands[0][0].base;

@@ -204,7 +204,7 @@ void GraphBlock::add_loss(Run& run, Frame& frame) const {
   add(run.weight_sum, count_, samples);
 }
 
-// Gives every base that needs a gradient its memory; those that leave have the gradient of later blocks.
+// Gives every base that needs a gradient its memory; bases that leave begin with the gradient of later blocks.
 Tensor GraphBlock::begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& saved) const {
   const int64_t batch = frame.batch;
   Tensor dx;

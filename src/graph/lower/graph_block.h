@@ -2,7 +2,7 @@
 //
 // Its input and output are one tensor of one dim each: the bases that cross the boundary, one after another, each at an
 // offset that is a multiple of kBoundaryAlignment. A base that a later block reads is passed on by every block between.
-// Gradients of a boundary are packed in the same way; a block adds its contributions to those of later blocks, so sums
+// Gradients of a boundary are packed in the same way; a block adds its contributions to the gradients from later blocks, so sums
 // have the order of the consumers, from the last to the first.
 #pragma once
 
@@ -22,7 +22,7 @@ struct ModelParameters {
   ModelParameters(const LoweredGraph& lowered, Init values)
       : init(std::move(values)), first_uses(lowered.bases.size()) {}
 
-  Init init;                        // of all
+  Init init;                        // for all parameters
   std::vector<ParamId> first_uses;  // for each of LoweredGraph::bases
 };
 

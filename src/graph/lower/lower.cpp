@@ -310,7 +310,7 @@ class Lowering {
 
   LoweredGraph lowered_;
   std::vector<bool> trained_;                     // [value]
-  std::vector<Operand> operands_;                 // [value] of those that are trained
+  std::vector<Operand> operands_;                 // [value] empty for prepared values
   std::map<std::pair<int, bool>, int> prepared_;  // the base of a value, as it is or converted to floats
   std::map<int, size_t> made_by_;                 // the node of a value
   std::vector<std::string> problems_;

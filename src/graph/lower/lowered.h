@@ -29,7 +29,7 @@ struct Base {
   bool is_sum = false;
   // Whether the loss has a gradient with respect to it.
   bool needs_gradient = false;
-  std::string name;  // of the parameter or node
+  std::string name;  // the parameter's or the node's
 
   Size elements() const;
 };

@@ -20,7 +20,7 @@ Matrices in_order(Tensor tensor, const Box& box);
 Matrices matrices(Frame& frame, const Operand& operand, DType dtype);
 
 // c = alpha a b. The boxes of a, b and c have equal axes before the last two; c's rows are contiguous, and no element of
-// c is addressed twice. Copies a and b if their strides are not those of matrices.
+// c is addressed twice. Copies a and b if neither rows nor columns of their matrices are contiguous.
 void multiply(const Frame& frame, const Matrices& c, Matrices a, Matrices b, double alpha = 1);
 
 }  // namespace trifold::graph

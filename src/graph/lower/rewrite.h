@@ -6,7 +6,7 @@
 //   the tanh and erf forms of GELU, spelled out     gelu
 //   x rsqrt(mean(x^2) + eps) gain                   rms_norm
 //   attention under a constant mask that is lower triangular, or hides nothing   attention that is causal, or unmasked
-// The values keep their numbers, so a rewritten node computes the value of the node that it replaces. Nodes that are
+// Values keep their ids, so a rewritten node computes the value of the node that it replaces. Nodes that are
 // not needed any more stay; lowering leaves them out.
 #pragma once
 

@@ -39,7 +39,7 @@ struct StepParts {
 struct Rule {
   using Make = std::unique_ptr<Step> (*)(const StepParts& parts);
 
-  std::string_view name;  // of the operation
+  std::string_view name;  // the operation's
   Make make = nullptr;
   // Arguments, as bits by index: whole numbers, such as ids; and tensors that are a whole parameter if they are trained.
   unsigned integers = 0, weights = 0;
@@ -49,6 +49,8 @@ struct Rule {
   std::vector<size_t> (*memory_order)(size_t rank) = nullptr;
   // Why this node cannot be trained, as a clause for a message; empty if it can. Null: every node can.
   std::string (*limit)(const Graph& graph, const Node& node) = nullptr;
+  // Whether the first argument is a table, of which the result has rows.
+  bool is_lookup = false;
 };
 
 // Null if nodes of this name cannot be trained.

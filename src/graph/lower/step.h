@@ -22,7 +22,7 @@ struct StridedTensor {
 // How a block has a base. Steps of a block number its bases from 0.
 struct BlockBase {
   const Base* base = nullptr;
-  ParamId param;           // of a parameter
+  ParamId param;           // if it is a parameter
   bool enters = false;     // part of the block's input
   bool leaves = false;     // part of its output
   Size entering, leaving;  // offsets of these parts, in elements
@@ -77,7 +77,7 @@ class Frame {
   bool has_gradient(int base) const { return sums_[static_cast<size_t>(base)].tensor.rank() > 0; }
   bool begun(int base) const { return sums_[static_cast<size_t>(base)].begun; }
   Tensor gradient_of(int base) const { return sums_[static_cast<size_t>(base)].tensor; }
-  // Memory for the gradient of an operand that wants one. With `can_add`, the step may be told to add to it.
+  // Memory for the gradient of an operand that wants one; Target::adds only with `can_add`.
   Target gradient(const Operand& operand, bool can_add = false);
   // Called when the step has enqueued the work that completes the gradient. `operand` may be repeated along axes
   // (broadcast in graph/lower/view.h): its gradient is then summed over them.
@@ -96,7 +96,7 @@ class Frame {
   const ArrayLayout& arrays_;
   Tensor x_;
   int output_ = -1;
-  std::vector<Tensor>& values_;  // of the thread: a call allocates nothing
+  std::vector<Tensor>& values_;  // the thread's, so that a call allocates nothing
   std::vector<Sum>& sums_;
 };
 
@@ -107,7 +107,7 @@ class Step {
   virtual void take_saved(Frame& /*frame*/, Saved& /*saved*/) const {}
   // Computes `y`, the memory of the output's base.
   virtual void forward(Frame& frame, Saved& saved, Tensor y) const = 0;
-  // Gives the gradients of the operands that want one, except those that backward_weight computes. `dy` has the shape
+  // Gives the gradients of the operands that want one, except the gradients that backward_weight computes. `dy` has the shape
   // of y, and is read-only.
   virtual void backward(Frame& frame, Saved& saved, Tensor dy) const = 0;
   // Gradients of weights, which may be computed any time later.

@@ -230,7 +230,7 @@ class MaskedAttention final : public Step {
   struct Inputs {
     Matrices q, k, v, mask;
     int64_t samples = 0;
-    Box scores;  // of one sample
+    Box scores;  // [.., queries, keys] of one sample
   };
 
   // Axis `axis`, of heads, as [heads / each, each].

@@ -281,8 +281,8 @@ std::string dropout_limit(const Graph& graph, const Node& node) {
   for (size_t axis = 0; axis < dims.size(); ++axis)
     if (dims[axis].per_sample != (axis == 0 && graph.has_batch))
       return fmt::format(
-          "its input has the shape {}, and random numbers are drawn for each sample, whose axis must "
-          "be the first",
+          "its input has the shape {}, and random numbers are drawn for each sample, "
+          "whose axis must be the first",
           to_text(dims));
   return {};
 }

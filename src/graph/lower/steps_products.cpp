@@ -12,7 +12,7 @@ struct Weight {
   int base = -1;
   ParamId id;
   bool transposed = false;
-  int64_t outputs = 0, inputs = 0;  // of the linear layer x -> x w^T: w [outputs, inputs]
+  int64_t outputs = 0, inputs = 0;  // the extents of w in x -> x w^T
 };
 
 // The operand as a factor [outputs, inputs] of a linear layer; not a weight if it is no whole parameter.

@@ -248,7 +248,7 @@ class SumOverAxes final : public Step {
 
   Operand x_;
   bool mean_;
-  View to_;  // of y, as read for each element of x
+  View to_;  // the element of y that each element of x is added to
   std::vector<bool> summed_;
 };
 
@@ -274,8 +274,8 @@ void add_row_rules(std::vector<Rule>& rules) {
       {"log_softmax.int",
        [](const StepParts& parts) -> std::unique_ptr<Step> { return std::make_unique<Softmax>(parts, true); },
        0, 0, false, nullptr, softmax_limit},
-      {"embedding", make_lookup, 1U << 1, 1U << 0},
-      {"embedding_padded", make_padded_lookup, 1U << 1 | 1U << 2, 1U << 0},
+      {"embedding", make_lookup, 1U << 1, 1U << 0, false, nullptr, nullptr, true},
+      {"embedding_padded", make_padded_lookup, 1U << 1 | 1U << 2, 1U << 0, false, nullptr, nullptr, true},
       {"sum", [](const StepParts& parts) { return sum_over(parts, {}, false); }, 0, 0, true},
       {"mean", [](const StepParts& parts) { return sum_over(parts, {}, true); }, 0, 0, true},
       {"sum.dim_IntList", [](const StepParts& parts) { return sum_over(parts, parts.integers(1), false); }},

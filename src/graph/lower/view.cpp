@@ -76,7 +76,7 @@ std::optional<View> linear(const std::array<Numbers, 3>& values) {
 std::optional<Numbers> reshaped(const Numbers& in, const std::vector<int64_t>& dims) {
   Numbers out{in.begin, dims, std::vector<int64_t>(dims.size(), 0)};
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return out;
-  // Axes of the input without those of one element, merged from the right.
+  // Axes of the input with more than one element, merged from the right.
   std::vector<std::pair<int64_t, int64_t>> merged;  // extent, stride; last first
   for (size_t axis = in.dims.size(); axis-- > 0;) {
     if (in.dims[axis] == 1) continue;
