@@ -56,6 +56,7 @@ VARIANTS = {
     "fp16": ["--fp16", "--tp", 2],
     "f64": ["--f64", "--tp", 2, "--pp", 2],
     "lamb": ["--optimizer", "lamb", "--dp", 2, "--zero-stage", 1],
+    "lars": ["--optimizer", "lars", "--dp", 2, "--zero-stage", 2],
     "sgd": ["--optimizer", "sgd", "--dp", 2],
     "adagrad": ["--optimizer", "adagrad", "--pp", 2],
     "dropout": ["--hidden-dropout", 0.1, "--attention-dropout", 0.1, "--tp", 2],

@@ -62,6 +62,11 @@ class LambUpdate final : public UpdateRule {
     ops.lamb(stream, slice.master, slice.weight, slice.state[0], slice.state[1],
              rule(slice.weight_decay, values, slice.numbers));
   }
+  double trust_ratio(double weight_squares, double direction_squares, double weight_decay,
+                     const StepValues&) const override {
+    if (weight_decay == 0 || weight_squares == 0 || direction_squares == 0) return 1;
+    return std::sqrt(weight_squares) / std::sqrt(direction_squares);
+  }
   RuleNumbers numbers(double weight_decay, const StepValues& values) const override {
     return numbers_of(rule(weight_decay, values));
   }
@@ -70,6 +75,51 @@ class LambUpdate final : public UpdateRule {
   Lamb rule(double weight_decay, const StepValues& values, Tensor numbers = {}) const {
     return {values.lr,   config_.adam_beta1, config_.adam_beta2, config_.adam_eps, weight_decay,
             values.step, values.grad_scale,  values.trust_ratio, numbers};
+  }
+
+  OptimizerConfig config_;
+};
+
+// LARS is sgd with the tensor's rate inside the momentum, so it is the update of sgd with the rate 1 and the tensor's
+// rate as a factor of the gradient and of the decay.
+class LarsUpdate final : public UpdateRule {
+ public:
+  explicit LarsUpdate(const OptimizerConfig& config) : config_(config) {}
+
+  std::span<const std::string_view> state_names() const override {
+    static constexpr std::array<std::string_view, 1> kNames = {"lars_momentum"};
+    if (config_.sgd_momentum == 0) return {};
+    return kNames;
+  }
+  bool needs_norms() const override { return true; }
+  void measure(const Slice& slice, const StepValues&, const SliceSquares& squares, const OpTable& ops,
+               Stream& stream) const override {
+    check_state(*this, slice);
+    ops.chunk_squares(stream, squares.weight, slice.master);
+    ops.chunk_squares(stream, squares.direction, slice.grad);
+  }
+  double trust_ratio(double weight_squares, double direction_squares, double weight_decay,
+                     const StepValues& values) const override {
+    const double weight = std::sqrt(weight_squares);
+    const double gradient = std::abs(values.grad_scale) * std::sqrt(direction_squares);
+    if (weight_decay == 0 || weight == 0 || gradient == 0) return 1;
+    return config_.lars_eta * weight / (gradient + weight_decay * weight + config_.lars_eps);
+  }
+  void update(const Slice& slice, const StepValues& values, const OpTable& ops,
+              Stream& stream) const override {
+    check_state(*this, slice);
+    const Tensor momentum = slice.state.empty() ? Tensor{} : slice.state[0];
+    ops.sgd(stream, slice.master, slice.weight, momentum, slice.grad,
+            rule(slice.weight_decay, values, slice.numbers));
+  }
+  RuleNumbers numbers(double weight_decay, const StepValues& values) const override {
+    return numbers_of(rule(weight_decay, values));
+  }
+
+ private:
+  Sgd rule(double weight_decay, const StepValues& values, Tensor numbers = {}) const {
+    const double rate = values.lr * values.trust_ratio;
+    return {1, config_.sgd_momentum, rate * weight_decay, rate * values.grad_scale, numbers};
   }
 
   OptimizerConfig config_;
@@ -136,17 +186,17 @@ void UpdateRule::measure(const Slice&, const StepValues&, const SliceSquares&, c
   fail("measure was called for an update rule that needs no norms");
 }
 
+double UpdateRule::trust_ratio(double, double, double, const StepValues&) const {
+  fail("trust_ratio was called for an update rule that needs no norms");
+}
+
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
   if (config.optimizer == OptimizerKind::Adam) return std::make_unique<AdamWUpdate>(config);
   if (config.optimizer == OptimizerKind::Lamb) return std::make_unique<LambUpdate>(config);
+  if (config.optimizer == OptimizerKind::Lars) return std::make_unique<LarsUpdate>(config);
   if (config.optimizer == OptimizerKind::Sgd) return std::make_unique<SgdUpdate>(config);
   if (config.optimizer == OptimizerKind::Adagrad) return std::make_unique<AdagradUpdate>(config);
   fail("--optimizer {} has no update rule", name_of(config.optimizer));
-}
-
-double trust_ratio(double weight_squares, double direction_squares, double weight_decay) {
-  if (weight_decay == 0 || weight_squares == 0 || direction_squares == 0) return 1;
-  return std::sqrt(weight_squares) / std::sqrt(direction_squares);
 }
 
 }  // namespace trifold

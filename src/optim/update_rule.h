@@ -3,9 +3,9 @@
 //
 // One step, for each slice:
 //   without norms (adam, sgd, adagrad)   update(slice, values)
-//   with norms (LAMB)                    measure(slice, values, squares)       all slices of a parameter
+//   with norms (lamb, lars)              measure(slice, values, squares)       all slices of a parameter
 //                                        sum the squares of all slices, over the ranks, with ExactSum
-//                                        values.trust_ratio = trust_ratio(their sums, weight_decay)
+//                                        values.trust_ratio = trust_ratio(their sums, weight_decay, values)
 //                                        update(slice, values)
 // Slices begin at multiples of kNormChunk elements of their parameter, so the sums, and with them the update,
 // have the same bits however parameters are cut. Each call is one pass over the slice's memory, enqueued on
@@ -15,6 +15,9 @@
 //   lamb     You et al., arXiv 1904.00962, algorithm 2, as large runs use it: bias correction; weight decay
 //            is part of the direction; the ratio is not clipped, and is 1 where a norm is 0 and for
 //            parameters without decay (biases, norms)
+//   lars     You et al., arXiv 1708.03888, with the rate inside the momentum and decay in the norm, as MLPerf has it:
+//            ratio = eta |w| / (|g| + decay |w| + eps);  v = momentum v + lr ratio (g + decay w);  w -= v.
+//            The ratio is 1 where a norm is 0 and for parameters without decay (biases, norms)
 //   sgd      b = momentum b + (g + decay w);  w -= lr b
 //   adagrad  s += d^2, d = g + decay w;  w -= lr d / (sqrt(s) + eps)  (Duchi et al., JMLR 2011)
 #pragma once
@@ -54,7 +57,7 @@ struct StepValues {
 // Sums of squares of a slice by chunk: f64 [ceil(n / kNormChunk)] each.
 struct SliceSquares {
   Tensor weight;
-  Tensor direction;
+  Tensor direction;  // lamb: its direction; lars: the gradient before grad_scale
 };
 
 class UpdateRule {
@@ -70,9 +73,13 @@ class UpdateRule {
 
   // Whether `measure` must precede every `update`.
   virtual bool needs_norms() const { return false; }
-  // Updates the state from the gradient and writes the squares. An Error for rules that need no norms.
+  // Writes the squares; lamb also updates the state from the gradient. An Error for rules that need no norms.
   virtual void measure(const Slice& slice, const StepValues& values, const SliceSquares& squares,
                        const OpTable& ops, Stream& stream) const;
+  // The factor of the learning rate of a parameter whose slices' squares have these sums. Uses grad_scale of `values`
+  // only. An Error for rules that need no norms.
+  virtual double trust_ratio(double weight_squares, double direction_squares, double weight_decay,
+                             const StepValues& values) const;
 
   // Updates master and its copy, and the state unless `measure` has updated it.
   virtual void update(const Slice& slice, const StepValues& values, const OpTable& ops,
@@ -81,9 +88,5 @@ class UpdateRule {
 
 // The rule that the configuration names, with its constants; weight decay belongs to the slices.
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config);
-
-// The trust ratio of a parameter whose weights and direction have these sums of squares: the ratio of the
-// norms; 1 if one of them, or `weight_decay`, is 0.
-double trust_ratio(double weight_squares, double direction_squares, double weight_decay);
 
 }  // namespace trifold

@@ -7,6 +7,7 @@
 #include "checkpoint/tensor_kind.h"
 #include "config/commands/json.h"
 #include "core/read_json.h"
+#include "optim/update_rule.h"
 #include "run/checkpoint_data.h"
 #include "run/job.h"
 #include "train/checkpoint_model.h"
@@ -59,7 +60,7 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   if (start.part != LoadPart::All) return 0;
   if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
                   [](const TensorInfo& tensor) { return is_weight(tensor.name); }) &&
-      !(config.optimizer.optimizer == OptimizerKind::Sgd && config.optimizer.sgd_momentum == 0))
+      !make_update_rule(config.optimizer)->state_names().empty())
     bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
               name);
   const JsonView run(meta.config, name + ": config");

@@ -21,7 +21,7 @@ class Trainer::Window {
   // the last stage.
   void count_tokens(int micro, const Batch& batch);
   // Updates the stage for the next global batch; skipped if no token counts. Collective over the data axis, with LAMB
-  // over the tensor axis too.
+  // and LARS over the tensor axis too.
   void step(const Action& action);
   // Call after the plan: the newest weights become the start of the next plan. Returns the gradient norm of each global
   // batch, valid until the next call.

@@ -161,7 +161,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
   };
   for (int i = 0; i < params.size(); ++i) {
     const auto at = 2 * static_cast<size_t>(i);
-    ratios_.push_back(trust_ratio(total(at), total(at + 1), decay_of({i})));
+    ratios_.push_back(rule_->trust_ratio(total(at), total(at + 1), decay_of({i}), values));
   }
 }
 

@@ -31,7 +31,7 @@ class ShardedOptimizer {
                    DType dtype, uint64_t seed, Stream& stream);
 
   // Updates version `version` of the weights in place and starts sending it to all ranks that hold whole weights. The
-  // trust ratio in `values` is ignored. Collective over the data axes, and with LAMB over the whole stage.
+  // trust ratio in `values` is ignored. Collective over the data axes, and with LAMB and LARS over the whole stage.
   void step(int version, StepValues values, Stream& stream);
 
   // A piece of a parameter that this rank owns, with its values: for checkpoints.

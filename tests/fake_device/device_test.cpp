@@ -194,7 +194,7 @@ TEST(Device, StateInTheMemoryOfTheHost) {
 }
 
 TEST(Device, EveryOptimizer) {
-  for (const char* name : {"adam", "lamb", "sgd", "adagrad"}) {
+  for (const char* name : {"adam", "lamb", "lars", "sgd", "adagrad"}) {
     SCOPED_TRACE(name);
     PretrainConfig config = on_mesh(short_run(), 2);
     config.optimizer.optimizer = value_named<OptimizerKind>(name).value();

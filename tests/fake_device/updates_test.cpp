@@ -77,7 +77,7 @@ std::vector<float> weights_after_steps(const UpdateRule& rule, const OpTable& op
 }
 
 TEST(Updates, WrittenDownAreGoodForLaterSteps) {
-  for (const char* name : {"adam", "lamb", "sgd", "adagrad"}) {
+  for (const char* name : {"adam", "lamb", "lars", "sgd", "adagrad"}) {
     SCOPED_TRACE(name);
     OptimizerConfig config;
     config.optimizer = value_named<OptimizerKind>(name).value();

@@ -138,10 +138,11 @@ std::vector<Case> cases() {
     config.zero.offload = Offload::parse(std::filesystem::temp_directory_path().string());
   });
   add("f64", run, [](PretrainConfig& config) { config.precision.f64 = true; });
-  add("lamb", on_mesh(run, 2), [](PretrainConfig& config) {
-    config.optimizer.optimizer = OptimizerKind::Lamb;
-    config.zero.zero_stage = 1;
-  });
+  for (const OptimizerKind kind : {OptimizerKind::Lamb, OptimizerKind::Lars})
+    add(std::string(name_of(kind)), on_mesh(run, 2), [kind](PretrainConfig& config) {
+      config.optimizer.optimizer = kind;
+      config.zero.zero_stage = 1;
+    });
   return all;
 }
 

@@ -43,7 +43,7 @@ TEST_F(Reshard, BetweenTypes) {
 }
 
 TEST_F(Reshard, OtherRulesHaveOtherState) {
-  for (const char* optimizer : {"lamb", "sgd", "adagrad"}) {
+  for (const char* optimizer : {"lamb", "lars", "sgd", "adagrad"}) {
     const PretrainConfig base = run(optimizer);
     const Curve whole = train(config_of({1, 1, 1}, base));
     SCOPED_TRACE(optimizer);

@@ -37,6 +37,17 @@ TEST_F(Resume, IsBitwiseExact) {
   }
 }
 
+TEST_F(Resume, IsBitwiseExactWithTheMomentumOfLars) {
+  PretrainConfig config = on_mesh(small_run(), 2);
+  config.optimizer.optimizer = OptimizerKind::Lars;
+  config.lr.lr = config.lr.min_lr = 30;  // times an eta of 0.001
+  config.zero.zero_stage = 1;
+  const Curve whole = train(config);
+  EXPECT_LT(whole.losses.back(), whole.losses.front());
+  train(config, 10, "", folder_.string());
+  expect_second_half_bitwise(whole, train(config, 0, folder_.string()));
+}
+
 TEST_F(Resume, OnAnotherMeshAgreesWithinRounding) {
   PretrainConfig config = small_run();
   config.precision.f64 = true;

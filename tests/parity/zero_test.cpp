@@ -36,6 +36,41 @@ INSTANTIATE_TEST_SUITE_P(
                       ZeroCase{"interleaved", 2, 1, 2, 2, false}, ZeroCase{"gpipe", 3, 1, 2, 1, false}),
     [](const auto& test) { return name_of(test.param); });
 
+// Rules whose step needs norms of whole tensors: slices and stages on other ranks change no bit of a norm.
+class EveryNorm : public ::testing::TestWithParam<OptimizerKind> {};
+
+PretrainConfig norm_run(OptimizerKind kind, const ZeroCase& mesh, int stage) {
+  PretrainConfig config = zero_run(mesh, stage);
+  config.optimizer.optimizer = kind;
+  if (kind == OptimizerKind::Lars) config.lr.lr = config.lr.min_lr = 30;  // times an eta of 0.001
+  return config;
+}
+
+TEST_P(EveryNorm, HasTheBitsOfStageZero) {
+  for (const ZeroCase& mesh : {ZeroCase{"1f1b", 4, 1, 1, 1, false}, ZeroCase{"1f1b", 2, 2, 1, 1, true},
+                               ZeroCase{"zb-h1", 2, 1, 2, 1, false}}) {
+    SCOPED_TRACE(name_of(mesh));
+    const Curve plain = train(norm_run(GetParam(), mesh, 0));
+    ASSERT_EQ(plain.losses.size(), 20U);
+    EXPECT_LT(plain.losses.back(), 0.9 * plain.losses.front());
+    for (int stage : {1, 2, 3}) {
+      SCOPED_TRACE(stage);
+      expect_same_bits(plain, train(norm_run(GetParam(), mesh, stage)));
+    }
+  }
+}
+
+TEST_P(EveryNorm, HasTheBitsOfOneStageOnPipelines) {
+  const Curve plain = train(norm_run(GetParam(), {"1f1b", 2, 1, 1, 1, false}, 1));
+  for (const ZeroCase& mesh : {ZeroCase{"1f1b", 2, 1, 2, 1, false}, ZeroCase{"zb-h1", 2, 1, 4, 1, false}}) {
+    SCOPED_TRACE(name_of(mesh));
+    expect_same_bits(plain, train(norm_run(GetParam(), mesh, 1)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, EveryNorm, ::testing::Values(OptimizerKind::Lamb, OptimizerKind::Lars),
+                         [](const auto& test) { return std::string(trifold::name_of(test.param)); });
+
 class ReduceEach : public ::testing::TestWithParam<ZeroCase> {};
 
 // With one micro-batch a step the two policies are one; with several only the order of sums differs.

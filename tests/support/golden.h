@@ -98,7 +98,7 @@ struct GoldenUpdates {
   std::vector<double> after;     // [steps, size]: the weights after each step
 };
 
-// Some steps of one update rule: "adam", "lamb", "sgd", "sgd_plain" (no momentum), "adagrad".
+// Some steps of one update rule: "adam", "lamb", "sgd", "sgd_plain" (no momentum), "adagrad", "lars".
 struct GoldenRule {
   std::string name;
   std::map<std::string, double> constants;  // "lr", "adam_beta1" ...

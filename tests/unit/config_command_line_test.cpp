@@ -132,7 +132,7 @@ TEST(ConfigCommandLine, RejectsOptionsThatTheOptimizerDoesNotUse) {
     expect_lacks(text, "problems");
   }
   expect_contains(refusal_of(complete() + Words{"--sgd-momentum", "0.9"}),
-                  "--sgd-momentum 0.9 has no effect without --optimizer sgd");
+                  "--sgd-momentum 0.9 has no effect without --optimizer sgd or lars");
   expect_contains(refusal_of({"plan", "--num-layers", "2", "--hidden-size", "8", "--num-attention-heads", "2",
                               "--seq-length", "8", "--vocab-size", "64", "--micro-batch-size", "1",
                               "--optimizer", "adagrad", "--adam-eps", "1e-8"}),
@@ -156,7 +156,7 @@ TEST(ConfigCommandLine, ListsAllowedValues) {
   expect_contains(refused("--model-type", "roberta"), "--model-type 'roberta' is not known");
   expect_contains(refused("--device", "cpu,cuda"), "--device 'cpu,cuda' is not known");
   expect_contains(refused("--optimizer", "muon"), "--optimizer 'muon' is not known");
-  expect_contains(refused("--optimizer", "muon"), "give one of adam, lamb, sgd, adagrad");
+  expect_contains(refused("--optimizer", "muon"), "give one of adam, lamb, lars, sgd, adagrad");
   expect_contains(refused("--zero-group-size", "nodes"),
                   "--zero-group-size 'nodes' is not possible: give a number of ranks, at least 1, or node");
   expect_contains(refused("--zero-group-size", "0"), "--zero-group-size '0' is not possible");

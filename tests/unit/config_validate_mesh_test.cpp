@@ -73,6 +73,8 @@ const std::vector<Case>& cases() {
        }},
       {"--pipeline-vocab-parts 2 is not possible with --optimizer lamb",
        [](C& c) { c.mesh.pipeline_vocab_parts = 2, c.optimizer.optimizer = OptimizerKind::Lamb; }},
+      {"--pipeline-vocab-parts 2 is not possible with --optimizer lars",
+       [](C& c) { c.mesh.pipeline_vocab_parts = 2, c.optimizer.optimizer = OptimizerKind::Lars; }},
       {"--pipeline-vocab-parts 2 is not possible with this --model-type",
        [](C& c) { c.mesh.pipeline_vocab_parts = 2, c.model.model_type = ModelType::Bert; }},
       {"--seq-length 66 is not a multiple of 2 x --context-parallel-size 2 = 4: each rank has positions from",

@@ -66,7 +66,7 @@ void step(const UpdateRule& rule, const Parameter& parameter, const Values& grad
       weight.add(weight_squares.values());
       direction.add(direction_squares.values());
     }
-    values.trust_ratio = trust_ratio(weight.value(), direction.value(), parameter.weight_decay);
+    values.trust_ratio = rule.trust_ratio(weight.value(), direction.value(), parameter.weight_decay, values);
   }
   for (const Slice& slice : slices) rule.update(slice, values, ops, stream);
 }
@@ -82,6 +82,8 @@ OptimizerConfig config_of(const test::GoldenRule& golden) {
   take("adam_beta2", config.adam_beta2);
   take("adam_eps", config.adam_eps);
   take("sgd_momentum", config.sgd_momentum);
+  take("lars_eta", config.lars_eta);
+  take("lars_eps", config.lars_eps);
   take("adagrad_eps", config.adagrad_eps);
   return config;
 }
@@ -109,7 +111,7 @@ double distance_from(const test::GoldenRule& golden, const test::GoldenUpdates& 
 
 TEST(UpdateRuleTest, TwentyStepsAreThoseOfPyTorch) {
   const auto rules = test::load_golden_optimizers();
-  ASSERT_EQ(rules.size(), 5U);
+  ASSERT_EQ(rules.size(), 6U);
   for (const test::GoldenRule& golden : rules)
     for (const test::GoldenUpdates& updates : golden.tensors)
       for (const OpTable* ops : all_cpu_ops()) {
@@ -128,8 +130,8 @@ OptimizerConfig config_named(const std::string& name, double momentum = 0.9) {
 }
 
 std::vector<OptimizerConfig> every_config() {
-  return {config_named("adam"), config_named("lamb"), config_named("sgd"), config_named("sgd", 0),
-          config_named("adagrad")};
+  return {config_named("adam"), config_named("lamb"),   config_named("lars"),   config_named("lars", 0),
+          config_named("sgd"),  config_named("sgd", 0), config_named("adagrad")};
 }
 
 // Weights, copy and state after three steps with slices that end at `cuts`.
@@ -193,6 +195,43 @@ TEST(UpdateRuleTest, LambMeasuresTheWholeParameter) {
     step(*rule, parameter, g, {kNormChunk, 2 * kNormChunk, n}, {.lr = lr, .step = t}, cpu_ops(),
          machine.stream);
     ASSERT_LE(ops_test::distance(parameter.master.values(), w), 1e-12) << "step " << t;
+  }
+}
+
+// A parameter of several chunks on several owners against the formula in one plain loop, with scaled gradients: the
+// norm in the ratio is that of the scaled gradient of the whole parameter.
+TEST(UpdateRuleTest, LarsMeasuresTheWholeParameter) {
+  const int64_t n = 3 * kNormChunk + 100;
+  OptimizerConfig config = config_named("lars", 0.8);
+  config.lars_eta = 0.02;
+  config.lars_eps = 0.5;
+  const double decay = 0.01;
+  const double lr = 3;
+  const double scale = 0.25;
+  Values w = random_values(n, 1);
+  Values v(w.size());
+  const auto rule = make_update_rule(config);
+  const Parameter parameter(*rule, DType::F64, w, decay);
+  Machine machine(1);
+  for (int t = 1; t <= kSteps; ++t) {
+    const Values g = random_values(n, 100 + static_cast<uint64_t>(t));
+    double w_norm = 0;
+    double g_norm = 0;
+    for (size_t i = 0; i < w.size(); ++i) {
+      w_norm += w[i] * w[i];
+      g_norm += scale * g[i] * scale * g[i];
+    }
+    w_norm = std::sqrt(w_norm);
+    g_norm = std::sqrt(g_norm);
+    const double local = config.lars_eta * w_norm / (g_norm + decay * w_norm + config.lars_eps);
+    for (size_t i = 0; i < w.size(); ++i) {
+      v[i] = config.sgd_momentum * v[i] + lr * local * (scale * g[i] + decay * w[i]);
+      w[i] -= v[i];
+    }
+    step(*rule, parameter, g, {kNormChunk, 2 * kNormChunk, n}, {.lr = lr, .step = t, .grad_scale = scale},
+         cpu_ops(), machine.stream);
+    ASSERT_LE(ops_test::distance(parameter.master.values(), w), 1e-12) << "step " << t;
+    ASSERT_LE(ops_test::distance(parameter.state[0].values(), v), 1e-12) << "step " << t;
   }
 }
 
@@ -284,6 +323,8 @@ TEST(UpdateRuleTest, NamesItsState) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(names(config_named("adam")), (Names{"adam_m", "adam_v"}));
   EXPECT_EQ(names(config_named("lamb")), (Names{"lamb_m", "lamb_v"}));
+  EXPECT_EQ(names(config_named("lars")), Names{"lars_momentum"});
+  EXPECT_EQ(names(config_named("lars", 0)), Names{});
   EXPECT_EQ(names(config_named("sgd")), Names{"sgd_momentum"});
   EXPECT_EQ(names(config_named("sgd", 0)), Names{});
   EXPECT_EQ(names(config_named("adagrad")), Names{"adagrad_sum"});
@@ -297,6 +338,7 @@ TEST(UpdateRuleTest, WrongCallsAreErrors) {
   const Host squares(DType::F64, {1});
   const Slice sound = parameter.slice(grad, 0, 8);
   EXPECT_THROW(adam->measure(sound, {}, {squares, squares}, cpu_ops(), machine.stream), Error);
+  EXPECT_THROW(adam->trust_ratio(9, 4, 0.1, {}), Error);
   const auto refused = [&](const Slice& slice, const StepValues& values) {
     EXPECT_THROW(adam->update(slice, values, cpu_ops(), machine.stream), Error);
   };
@@ -322,10 +364,27 @@ TEST(UpdateRuleTest, WrongCallsAreErrors) {
 }
 
 TEST(TrustRatio, IsOneWhereANormOrTheDecayIsZero) {
-  EXPECT_EQ(trust_ratio(9, 4, 0.1), 1.5);
-  EXPECT_EQ(trust_ratio(0, 4, 0.1), 1);
-  EXPECT_EQ(trust_ratio(9, 0, 0.1), 1);
-  EXPECT_EQ(trust_ratio(9, 4, 0), 1);
+  for (const char* name : {"lamb", "lars"}) {
+    SCOPED_TRACE(name);
+    const auto rule = make_update_rule(config_named(name));
+    EXPECT_NE(rule->trust_ratio(9, 4, 0.1, {}), 1);
+    EXPECT_EQ(rule->trust_ratio(0, 4, 0.1, {}), 1);
+    EXPECT_EQ(rule->trust_ratio(9, 0, 0.1, {}), 1);
+    EXPECT_EQ(rule->trust_ratio(9, 4, 0, {}), 1);
+  }
+}
+
+TEST(TrustRatio, OfLambIsTheRatioOfTheNorms) {
+  EXPECT_EQ(make_update_rule(config_named("lamb"))->trust_ratio(9, 4, 0.1, {.grad_scale = 5}), 1.5);
+}
+
+TEST(TrustRatio, OfLarsHasTheNormOfTheScaledGradientAndDecay) {
+  OptimizerConfig config = config_named("lars");
+  config.lars_eta = 0.5;
+  config.lars_eps = 0.25;
+  const auto rule = make_update_rule(config);
+  EXPECT_EQ(rule->trust_ratio(9, 4, 0.25, {.grad_scale = 0.5}), 0.5 * 3 / (1 + 0.75 + 0.25));
+  EXPECT_EQ(rule->trust_ratio(9, 4, 0.25, {.grad_scale = 0}), 1);
 }
 
 }  // namespace

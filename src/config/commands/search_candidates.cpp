@@ -93,7 +93,7 @@ std::vector<int64_t> head_parts_candidates(const SearchJob& job, const Layout& b
   const MeshConfig& mesh = job.run.mesh;
   const int64_t ranks = before[SearchAxis::Pipeline];
   if (mesh.cut.pipeline_model_parallel_layout) return {mesh.pipeline_vocab_parts};
-  if (ranks == 1 || !family_of_model(model).cuts_head || job.run.optimizer.optimizer == OptimizerKind::Lamb)
+  if (ranks == 1 || !family_of_model(model).cuts_head || needs_whole_tensors(job.run.optimizer.optimizer))
     return {1};
   const int64_t unit = model.make_vocab_size_divisible_by * before[SearchAxis::Tensor];
   const int64_t rows = (*model.vocab_size + unit - 1) / unit * model.make_vocab_size_divisible_by;

@@ -153,14 +153,20 @@ struct Names<WsdDecayStyle> {
 };
 
 // adam is AdamW, as in Megatron-LM.
-enum class OptimizerKind { Adam, Lamb, Sgd, Adagrad };
+enum class OptimizerKind { Adam, Lamb, Lars, Sgd, Adagrad };
 template <>
 struct Names<OptimizerKind> {
   static constexpr Named<OptimizerKind> kAll[] = {{OptimizerKind::Adam, "adam"},
                                                   {OptimizerKind::Lamb, "lamb"},
+                                                  {OptimizerKind::Lars, "lars"},
                                                   {OptimizerKind::Sgd, "sgd"},
                                                   {OptimizerKind::Adagrad, "adagrad"}};
 };
+
+// Whether a step multiplies the rate of each tensor by a ratio of norms of the whole tensor.
+constexpr bool needs_whole_tensors(OptimizerKind kind) {
+  return kind == OptimizerKind::Lamb || kind == OptimizerKind::Lars;
+}
 
 // ---- Data and files ----
 

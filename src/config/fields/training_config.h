@@ -43,7 +43,9 @@ struct OptimizerConfig {
   double adam_beta1 = 0.9;     // adam and lamb
   double adam_beta2 = 0.999;   // adam and lamb
   double adam_eps = 1e-8;      // adam and lamb
-  double sgd_momentum = 0.9;
+  double sgd_momentum = 0.9;   // sgd and lars
+  double lars_eta = 0.001;
+  double lars_eps = 0;
   double adagrad_eps = 1e-10;
 };
 

@@ -114,7 +114,7 @@ void add_pipeline(OptionTable& table, PipelineConfig& pipeline, MeshConfig& mesh
           "layers. In a layout each is an L.")
       .range(1, 4096)
       .of_execution()
-      .excludes({"optimizer", "lamb"}, "whose step needs the norm of a whole weight",
+      .excludes({"optimizer", "lamb|lars"}, "whose step needs the norm of a whole weight",
                 "give another optimizer, or leave it out");
 }
 

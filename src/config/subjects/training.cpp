@@ -100,7 +100,12 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
           {"weight-decay", kAboveZero},
           "because parameters without decay have no trust ratio, so that it would be adam under another name",
           "give --weight-decay, or --optimizer adam")
-      .only_for("lamb");
+      .only_for("lamb")
+      .needs(
+          {"weight-decay", kAboveZero},
+          "because parameters without decay have no local rate, so that it would be sgd under another name",
+          "give --weight-decay, or --optimizer sgd")
+      .only_for("lars");
   table
       .add("weight-decay", &optimizer.weight_decay,
            "Weight decay; not applied to biases and other one-dimensional tensors.")
@@ -116,9 +121,19 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
   table.add("adam-eps", &optimizer.adam_eps, "adam, lamb: added to the root of the second moment.")
       .positive()
       .only_with({"optimizer", "adam|lamb"});
-  table.add("sgd-momentum", &optimizer.sgd_momentum, "sgd: momentum; 0: none.")
+  table.add("sgd-momentum", &optimizer.sgd_momentum, "sgd, lars: momentum; 0: none.")
       .fraction()
-      .only_with({"optimizer", "sgd"});
+      .only_with({"optimizer", "sgd|lars"});
+  table
+      .add("lars-eta", &optimizer.lars_eta,
+           "lars: a tensor's rate is --lr times this times the norm of its weights over the norm of its "
+           "gradient plus --weight-decay times the norm of its weights; --lr alone for biases and other "
+           "one-dimensional tensors.")
+      .positive()
+      .only_with({"optimizer", "lars"});
+  table.add("lars-eps", &optimizer.lars_eps, "lars: added to the divisor of a tensor's rate.")
+      .at_least(0)
+      .only_with({"optimizer", "lars"});
   table.add("adagrad-eps", &optimizer.adagrad_eps, "adagrad: added to the root of the sum of squares.")
       .positive()
       .only_with({"optimizer", "adagrad"});
