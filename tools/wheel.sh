@@ -59,7 +59,8 @@ License-File: LICENSE
 Requires-Python: >=3.8
 Description-Content-Type: text/markdown
 
-The command \`trifold\`, a training engine in C++. \`trifold --help\` lists what it does.
+The command \`trifold\`, a training engine in C++. \`trifold --help\` lists what it does. In Python, \`trifold.train\` trains
+a module of PyTorch with it.
 METADATA
 cat >"$info/WHEEL" <<'WHEEL'
 Wheel-Version: 1.0

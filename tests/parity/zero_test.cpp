@@ -42,7 +42,7 @@ class EveryNorm : public ::testing::TestWithParam<OptimizerKind> {};
 PretrainConfig norm_run(OptimizerKind kind, const ZeroCase& mesh, int stage) {
   PretrainConfig config = zero_run(mesh, stage);
   config.optimizer.optimizer = kind;
-  if (kind == OptimizerKind::Lars) config.lr.lr = config.lr.min_lr = 30;  // times an eta of 0.001
+  config.lr.lr = config.lr.min_lr = kind == OptimizerKind::Lars ? 30 : 0.02;  // LARS: times an eta of 0.001
   return config;
 }
 
