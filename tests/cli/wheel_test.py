@@ -38,6 +38,7 @@ class Wheel(installed.InstalledTest):
 
         self.check_program(binaries / "trifold")
         self.assertRegex(self.run_there(binaries / "python", "-m", "trifold", "--version"), r"^trifold \d")
+        self.run_there(binaries / "python", "-c", "import trifold; trifold.export, trifold.train")
         self.check_in_clean_root(
             clean_root.with_dependencies(["python3", "libgcc-s1", "libstdc++6", "zlib1g"]),
             lambda root: self.run_there(binaries / "pip", "install", "--no-index", "--quiet", "--target", root / "opt", wheel),
