@@ -61,7 +61,7 @@ def train(module, data, *, example=None, **options):
         save = str(options.pop("save", folder / "checkpoint"))
         export(module, first_samples(data, torch) if example is None else example, model)
         files = [f"{name}={file_of(name, array, folder)}" for name, array in data.items()]
-        run("pretrain", "--model", str(model), "--data", *files, "--save", save, *as_arguments(options))
+        run("pretrain", "--model", str(model), "--arrays", *files, "--save", save, *as_arguments(options))
         # Tied parameters have several names, of which the checkpoint has one.
         named = {"model." + name: parameter for name, parameter in module.named_parameters(remove_duplicate=False)}
         if not checkpoint.load_weights(checkpoint.newest(save), named):
