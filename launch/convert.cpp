@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "checkpoint/safetensors.h"
 #include "config/commands/json.h"
 #include "config/subjects/model_family.h"
 #include "convert/export_onnx.h"
+#include "convert/export_state_dict.h"
 #include "convert/export_tensors.h"
 #include "core/error.h"
 #include "core/read_json.h"
@@ -38,6 +40,12 @@ std::string model_options(const ModelConfig& model) {
       text += " " + json_text(item.value());
   }
   return text;
+}
+
+// Whether a checkpoint has a model from a file.
+bool has_model_file(const CheckpointReader& checkpoint) {
+  const nlohmann::json& model = checkpoint.meta().model;
+  return model.is_object() && model.contains("model") && model["model"].is_string();
 }
 
 void print_result(const Converted& done) {
@@ -71,6 +79,16 @@ int run(const ConvertConfig& config) {
       bad_input("--save {}: only a recommender becomes a file, and {} is a language model: name a folder",
                 config.save, config.load);
   check_writable_folder("--save", config.save);
+  if (checkpoint && has_model_file(*checkpoint)) {
+    if (config.seq_length)
+      bad_input("--seq-length: {} is not a Hugging Face model: leave it out", config.load);
+    const Converted done = export_state_dict(*checkpoint, config);
+    print_result(done);
+    if (done.files == 1)
+      fmt::print("It opens with module.load_state_dict(safetensors.torch.load_file(\"{}/{}\")).\n",
+                 config.save, kSafetensorsName);
+    return kDone;
+  }
   if (checkpoint) {
     CheckpointReader& from = *checkpoint;
     const Converted done = export_model(from, config);

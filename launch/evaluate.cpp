@@ -62,13 +62,23 @@ Evaluation prepare(const EvaluateConfig& config) {
   if (has_task_head(checkpoint.model))
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);
+  const ModelFamily& family = family_of_model(checkpoint.model);
+  if (family.reads_text && !config.data.arrays.empty())
+    bad_input("--arrays: {} reads text: give --data-path instead", checkpoint.directory);
+  if (!family.reads_text && !config.data.data_path.empty())
+    bad_input("--data-path: {} reads arrays: give --arrays instead", checkpoint.directory);
+  if (!family.reads_text && (config.seq_length || config.loss_by_position))
+    bad_input("--{}: {} has samples of arrays, not sequences: leave it out",
+              config.seq_length ? "seq-length" : "loss-by-position", checkpoint.directory);
+  if (const auto check_micro_batch = language_family(checkpoint.model).check_micro_batch)
+    check_micro_batch(checkpoint.model, config.micro_batch_size);
   set_length(checkpoint, config.seq_length);
   expect_layout(checkpoint, config.mesh, config.micro_batch_size);
   DataConfig data = config.data;
   inherit_tokenizer(data, checkpoint, open_tokenizer(data) != nullptr);
   const Split part = config.part;
   const std::unique_ptr<TrainingText> text =
-      language_family(checkpoint.model).open_text(checkpoint.model, data, DType::F32);
+      language_family(checkpoint.model).open_text(checkpoint.model, data, accumulate_type(checkpoint.dtype));
   const TrainingText& corpus = *text;
   if (!corpus.has(part)) bad_input("--split {} leaves the {} part empty", data.split, part_name(part));
   if (!config.eval_iters && corpus.weighted())
@@ -134,10 +144,14 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
     fmt::print(stderr,
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
                *config.eval_iters, part_name(part), job.samples);
-  const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds};
+  const ModelFamily& family = family_of_model(checkpoint.model);
+  const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds,
+                          family.loss_unit};
   if (config.log_json) JsonLog(*config.log_json).write(report, std::string(name_of(config.part)));
-  fmt::print("{} loss {:.6f}  perplexity {:.4f}  ({} tokens of {}, step {}, {:.1f} s)\n", part_name(part),
-             report.loss, std::exp(report.loss), report.tokens, checkpoint.directory, report.step, seconds);
+  const std::string perplexity =
+      family.reads_text ? fmt::format("  perplexity {:.4f}", std::exp(report.loss)) : "";
+  fmt::print("{} loss {:.6f}{}  ({} {} of {}, step {}, {:.1f} s)\n", part_name(part), report.loss, perplexity,
+             report.tokens, report.unit, checkpoint.directory, report.step, seconds);
   if (config.loss_by_position) tell_positions(*config.loss_by_position, positions);
   return kDone;
 }

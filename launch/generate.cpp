@@ -70,6 +70,9 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 
 int run(const GenerateConfig& config, Ranks& ranks) {
   const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(config.load));
+  if (!family_of_model(checkpoint.model).reads_text)
+    bad_input("{} has a model from a file, whose output is a loss: give a checkpoint of a GPT",
+              checkpoint.directory);
   if (!family_of_model(checkpoint.model).causal)
     bad_input(
         "{} is a BERT, which predicts masked tokens and cannot continue a text: give a checkpoint of a GPT",

@@ -28,7 +28,7 @@ int run_graph(const InspectConfig& config) {
       graph::read_pt2(archive.model_text(), archive.model_where(), archive.tensors());
   const std::string text = fmt::format(
       "{}: a model exported by PyTorch {} (schema {}), {} nodes\n"
-      "Training such models is not available yet; this command shows what the file holds.\n\n{}",
+      "trifold pretrain --model FILE --arrays NAME=PATH ... trains it on arrays for its inputs (docs/own_models.md).\n\n{}",
       config.directory, model.torch_version, model.schema_version, model.file_nodes,
       graph::describe(model.graph));
   fmt::print("{}", printable_message(text));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/subjects/model_family.h"
 #include "core/bytes_text.h"
 #include "core/read_json.h"
 #include "files/output_files.h"
@@ -12,6 +13,7 @@
 #include "launch/plan_search.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
+#include "models/language_family.h"
 #include "plan/memory_fit.h"
 #include "plan/records.h"
 #include "plan/report.h"
@@ -273,9 +275,9 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   if (report.batches > 1)
     fmt::print("            times are means over {} global batches without a drain in between\n",
                report.batches);
-  fmt::print("step        {}, {} tokens/s, bubble {:.2f} %\n", seconds_text(report.step_seconds),
+  fmt::print("step        {}, {} {}/s, bubble {:.2f} %\n", seconds_text(report.step_seconds),
              count_text(static_cast<double>(report.tokens) / report.step_seconds),
-             100 * report.simulation.bubble);
+             family_of_model(config.run.model).unit, 100 * report.simulation.bubble);
   if (config.costs)
     fmt::print("            with the times of blocks and messages in {}\n", *config.costs);
   else
@@ -315,7 +317,10 @@ int run(const PlanConfig& given) {
   if (config.svg) check_writable_file("--svg", *config.svg);
   if (config.schedule_csv) check_writable_file("--schedule-csv", *config.schedule_csv);
   if (config.json) check_writable_file("--json", *config.json);
-  if (!config.run.model.vocab_size) resolve_vocabulary(config.run.model, config.run.data);
+  if (config.run.model.model || !config.run.model.vocab_size)
+    resolve_vocabulary(config.run.model, config.run.data);
+  if (const auto check_micro_batch = language_family(config.run.model).check_micro_batch)
+    check_micro_batch(config.run.model, config.run.batch.micro_batch_size);
   if (config.search) return run_search(config);
   CountedActivations counted;
   const PlannedMachine machine = planned_machine(config);

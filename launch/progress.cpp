@@ -25,6 +25,9 @@ nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
+// "token" of "tokens".
+std::string_view single(std::string_view unit) { return unit.substr(0, unit.size() - 1); }
+
 const char* reason_of(StepSkip skip) { return skip == StepSkip::Overflow ? "overflow" : "no counted token"; }
 
 // The first line, with its middle left out if it is long.
@@ -200,6 +203,8 @@ void ProgressLines::tell_early_stop(const BestEvaluation& best) {
 }
 
 void Progress::on_start(const RunReport& report) {
+  unit_ = report.unit;
+  loss_unit_ = report.loss_unit;
   begin(report, "mesh");
   print_line(fmt::format("model       {} parameters, {} FLOP a sample (forward and backward)",
                          count_text(static_cast<double>(report.parameters)),
@@ -253,17 +258,16 @@ std::string Progress::describe(const StepReport& report) const {
       report.skip == StepSkip::NoTokens ? "no loss" : fmt::format("loss {:.4f}", report.loss);
   const std::string skipped = report.skipped() ? fmt::format("skipped: {}  ", reason_of(report.skip)) : "";
   return fmt::format(
-      "step {:>6}/{}  {}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} tokens/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step(), loss, routers, text_of_loads(report), report.grad_norm, report.lr, scale,
-      skipped, report.tokens_per_second, 100 * report.mfu, remaining(report.step));
+      "step {:>6}/{}  {}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} {}/s  MFU {:.0f}%  ETA {}", report.step,
+      last_step(), loss, routers, text_of_loads(report), report.grad_norm, report.lr, scale, skipped,
+      report.tokens_per_second, unit_, 100 * report.mfu, remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {
   if (json()) json()->write(report);
   if (report.skip == StepSkip::NoTokens)
-    print_line(
-        fmt::format("step {:>6}/{}  skipped: every token of the global batch is masked out of the loss",
-                    report.step, last_step()));
+    print_line(fmt::format("step {:>6}/{}  skipped: every {} of the global batch is masked out of the loss",
+                           report.step, last_step(), single(loss_unit_)));
   if (report.skip == StepSkip::Overflow)
     print_line(fmt::format("step {:>6}/{}  skipped: gradients overflowed with loss scale {:g}; {}",
                            report.step, last_step(), report.loss_scale,
@@ -278,9 +282,9 @@ void Progress::on_eval(const EvalReport& report) {
   const std::string of = last_step() > 0 ? fmt::format("/{}", last_step()) : "";  // no run: no last step
   if (report.tokens == 0)
     return print_line(
-        fmt::format("step {:>6}{}  no validation loss: every token of the validation samples is masked "
+        fmt::format("step {:>6}{}  no validation loss: every {} of the validation samples is masked "
                     "out of the loss",
-                    report.step, of));
+                    report.step, of, single(report.unit)));
   print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  ({} {} in {:.1f} s)", report.step, of,
                          report.loss, report.tokens, report.unit, report.seconds));
 }

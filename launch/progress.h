@@ -93,6 +93,10 @@ class Progress final : public RunObserver, public ProgressLines {
 
  private:
   std::string describe(const StepReport& report) const;
+
+  // Of the run that has started.
+  const char* unit_ = "tokens";
+  const char* loss_unit_ = "tokens";
 };
 
 // Prints a warning to stderr, for commands without progress.

@@ -7,6 +7,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
 #include "config/commands/json.h"
+#include "convert/tensor_files.h"
 #include "convert/tokenizer_files.h"
 #include "convert/transpose.h"
 #include "core/read_json.h"
@@ -49,41 +50,22 @@ std::vector<WrittenPart> parts_of(const std::vector<WeightMap>& maps, DType dtyp
   return parts;
 }
 
-// Divides the parts among files of at most `most` bytes each; a tensor is never cut.
-std::vector<std::vector<const WrittenPart*>> cut_into_files(const std::vector<WrittenPart>& parts,
-                                                            int64_t most) {
-  std::vector<std::vector<const WrittenPart*>> files(1);
-  int64_t bytes = 0;
-  for (const WrittenPart& part : parts) {
-    if (!files.back().empty() && bytes + part.bytes > most) {
-      files.emplace_back();
-      bytes = 0;
-    }
-    files.back().push_back(&part);
-    bytes += part.bytes;
-  }
-  return files;
-}
-
-std::string file_name(size_t number, size_t count) {
-  if (count == 1) return std::string(kSafetensorsName);
-  return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, count);
-}
-
 class Exporter {
  public:
   Exporter(CheckpointReader& from, int64_t bytes) : from_(from), bytes_(bytes) {}
 
-  void write(const fs::path& path, const std::vector<const WrittenPart*>& parts) {
+  // Writes parts `chosen` to a new file.
+  void write(const fs::path& path, const std::vector<WrittenPart>& parts, const std::vector<size_t>& chosen) {
     std::vector<SafeTensor> tensors;
-    for (const WrittenPart* part : parts) tensors.push_back(part->tensor);
+    for (const size_t part : chosen) tensors.push_back(parts[part].tensor);
     SafetensorsWriter file(path, std::move(tensors));
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const WeightMap& map = *parts[i]->map;
-      dtype_ = parts[i]->dtype;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const WrittenPart& part = parts[chosen[i]];
+      const WeightMap& map = *part.map;
+      dtype_ = part.dtype;
       const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * size()));
       for (int64_t row = 0; row < map.rows_each(); row += step)
-        pass(file, i, *parts[i], row, std::min(map.rows_each(), row + step));
+        pass(file, i, part, row, std::min(map.rows_each(), row + step));
     }
     file.finish();
   }
@@ -168,26 +150,6 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, const Dat
   return config;
 }
 
-void write_index(const fs::path& folder, const std::vector<std::vector<const WrittenPart*>>& files,
-                 int64_t bytes) {
-  nlohmann::ordered_json index;
-  index["metadata"]["total_size"] = bytes;
-  for (size_t number = 0; number < files.size(); ++number)
-    for (const WrittenPart* part : files[number])
-      index["weight_map"][part->tensor.name] = file_name(number, files.size());
-  write_text(folder / kSafetensorsIndexName, json_text(index, 2) + "\n");
-}
-
-// The path of a new folder. BadInput unless it is empty or does not exist.
-fs::path new_folder(const std::string& path) {
-  const fs::path place = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
-  std::error_code ignored;
-  if (fs::exists(place, ignored) && !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
-    bad_input("{} already exists and is not empty: name a new folder", place.string());
-  fs::create_directories(fs::absolute(end_of_links(place)).parent_path());
-  return end_of_links(place);
-}
-
 DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
   if (config.dtype) return *config.dtype;
   for (const TensorInfo& tensor : from.tensors())
@@ -210,10 +172,9 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   const json description = config_of(model, from, data, dtype);
   const std::vector<WeightMap> maps = weight_map(model);
   const std::vector<WrittenPart> parts = parts_of(maps, dtype);
-  constexpr double kGigabyte = 1e9;
-  const auto files = cut_into_files(parts, static_cast<int64_t>(config.max_file_size * kGigabyte));
-  int64_t bytes = 0;
-  for (const WrittenPart& part : parts) bytes += part.bytes;
+  std::vector<WrittenTensor> written;
+  for (const WrittenPart& part : parts) written.push_back({part.tensor.name, part.bytes});
+  const TensorFiles files(written, config.max_file_size);
 
   const fs::path place = new_folder(config.save);
   const ScratchFolder scratch(place);
@@ -221,8 +182,8 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   fs::create_directory(folder);
   Exporter exporter(from, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
   for (size_t number = 0; number < files.size(); ++number)
-    exporter.write(folder / file_name(number, files.size()), files[number]);
-  if (files.size() > 1) write_index(folder, files, bytes);
+    exporter.write(folder / files.name(number), parts, files.tensors(number));
+  files.write_index(folder);
   write_text(folder / "config.json", json_text(description, 2) + "\n");
   const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
   for (const FileToWrite& file : others) {
@@ -236,7 +197,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
                  config.save,
                  static_cast<int64_t>(parts.size()),
                  static_cast<int64_t>(files.size()),
-                 bytes,
+                 files.bytes(),
                  model,
                  data,
                  !others.empty()};

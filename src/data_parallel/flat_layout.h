@@ -87,8 +87,10 @@ class FlatLayout {
   // The units that `block` completes, as indices [first, second). Throws if it completes none.
   std::pair<int, int> units_ending_at(int block) const;
   // Indices of the units whose weights a block reads.
-  const std::vector<int>& units_of_block(int block) const {
-    return units_of_block_.at(static_cast<size_t>(block));
+  std::span<const int> units_of_block(int block) const {
+    const auto index = static_cast<size_t>(block);
+    if (index >= units_of_block_.size()) return {};  // a block without parameters after all that have some
+    return units_of_block_[index];
   }
   // The index in the flat buffers at which a slice begins.
   int64_t slice_begin(const Unit& unit, int slice) const {

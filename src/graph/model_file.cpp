@@ -41,6 +41,20 @@ std::vector<std::string> ModelFile::other_names(const std::string& name) const {
   return names;
 }
 
+std::string ModelFile::first_name(const std::string& name) const {
+  const std::vector<Input>& inputs = lowered_.graph.inputs;
+  for (const Input& input : inputs)
+    if (input.name == name && input.tied_to >= 0) return inputs[static_cast<size_t>(input.tied_to)].name;
+  return name;
+}
+
+std::vector<const StoredTensor*> ModelFile::state() const {
+  std::vector<const StoredTensor*> state;
+  for (const StoredTensor& tensor : tensors_)
+    if (tensor.in_state_dict) state.push_back(&tensor);
+  return state;
+}
+
 void ModelFile::read(const std::string& name, const Rect& box, Tensor values) const {
   const auto at =
       std::lower_bound(tensors_.begin(), tensors_.end(), name,
@@ -84,6 +98,20 @@ std::shared_ptr<const ModelFile> open_model_file(const std::string& path) {
   if (opened.file == nullptr || opened.time != time || opened.bytes != bytes)
     opened = {time, bytes, std::make_shared<const ModelFile>(path)};
   return opened.file;
+}
+
+std::shared_ptr<const ModelFile> open_model_file(const std::string& path,
+                                                 const std::optional<std::string>& digest) {
+  std::error_code none;
+  if (digest && !std::filesystem::exists(path, none))
+    bad_input("{}, the file of the checkpoint's model, does not exist: put it back there", path);
+  std::shared_ptr<const ModelFile> file = open_model_file(path);
+  if (digest && *digest != file->digest())
+    bad_input(
+        "{} has the checksum {}, but the checkpoint's model has {}: "
+        "put back the file with which the model was trained",
+        path, file->digest(), *digest);
+  return file;
 }
 
 }  // namespace trifold::graph

@@ -60,6 +60,7 @@ constexpr LanguageFamily kBertParts{
     .make_head_part = nullptr,
     .head_rows = bert_head_rows,
     .read_sizes = nullptr,
+    .check_micro_batch = nullptr,
     .vocabulary = bert_vocabulary,
     .own_tokens = " (with BERT's own tokens)",
     .pad_token = [](const Tokenizer& tokenizer) -> std::optional<int32_t> {

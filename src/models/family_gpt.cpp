@@ -60,6 +60,7 @@ constexpr LanguageFamily kGptParts{
     .make_head_part = make_gpt_head_part,
     .head_rows = gpt_head_rows,
     .read_sizes = nullptr,
+    .check_micro_batch = nullptr,
     .vocabulary = [](const Tokenizer& tokenizer) { return tokenizer.vocab_size(); },
     .own_tokens = "",
     .pad_token = [](const Tokenizer&) { return std::optional<int32_t>(); },

@@ -1,5 +1,8 @@
 // Models from files: their blocks, data and names.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "core/error.h"
@@ -15,7 +18,21 @@ namespace {
 
 std::shared_ptr<const graph::ModelFile> file_of(const ModelConfig& config) {
   check(config.model.has_value(), "a model of a file has no file");
-  return graph::open_model_file(*config.model);
+  return graph::open_model_file(*config.model, config.model_digest);
+}
+
+// A batch's size may be limited by the file, as where export saw a condition on it.
+void check_micro_batch(const ModelConfig& config, int64_t samples) {
+  const graph::Graph& model = file_of(config)->lowered().graph;
+  // A least number of 2 stands for any: torch.export names it for every dynamic dimension.
+  const int64_t least = model.least_batch <= 2 ? 1 : model.least_batch;
+  const int64_t most = model.most_batch.value_or(samples);
+  if (samples >= least && samples <= most) return;
+  bad_input(
+      "--micro-batch-size {} is not possible with --model {}, which was exported for {}: give {}", samples,
+      *config.model,
+      samples < least ? fmt::format("{} samples or more", least) : fmt::format("at most {} samples", most),
+      samples < least ? least : most);
 }
 
 // The block's output, packed in rows of the elements to which parts are aligned.
@@ -66,9 +83,13 @@ constexpr LanguageFamily kGraphParts{
     .read_sizes =
         [](ModelConfig& model) {
           // As make_graph: all blocks but the first and the last are layers.
-          const auto blocks = static_cast<int64_t>(file_of(model)->lowered().blocks.size());
+          const std::shared_ptr<const graph::ModelFile> file = file_of(model);
+          model.model = std::filesystem::absolute(*model.model).string();  // checkpoints store it
+          model.model_digest = file->digest();
+          const auto blocks = static_cast<int64_t>(file->lowered().blocks.size());
           model.num_layers = std::max<int64_t>(blocks - 2, 0);
         },
+    .check_micro_batch = check_micro_batch,
     .vocabulary = [](const Tokenizer&) -> int64_t { return 1; },
     .own_tokens = "",
     .pad_token = [](const Tokenizer&) { return std::optional<int32_t>(); },

@@ -50,8 +50,10 @@ struct LanguageFamily {
 
   // ---- Data ----
 
-  // Sets the sizes of a model that is in a file; null if the options give them.
+  // Sets the sizes of a model that is in a file, its checksum and its absolute path; null if the options give the sizes.
   void (*read_sizes)(ModelConfig& model);
+  // BadInput, naming --micro-batch-size, if the model cannot compute so many samples at once; null: it can.
+  void (*check_micro_batch)(const ModelConfig& model, int64_t samples);
   // The vocabulary size that a model with this tokenizer needs, and the words by which messages explain tokens that the
   // tokenizer does not have.
   int64_t (*vocabulary)(const Tokenizer& tokenizer);

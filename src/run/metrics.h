@@ -102,6 +102,9 @@ struct RunReport : StartReport {
   int64_t eval_samples_asked = 0;
   std::string plan;               // text form, one line per rank
   std::vector<std::string> data;  // the files that are read and the files that are ignored, a line each
+  // What rates count and losses are means over, for messages.
+  const char* unit = "tokens";
+  const char* loss_unit = "tokens";
   // With context ranks and documents that do not attend to each other: the query-key pairs of the busiest context rank
   // in the samples of this data rank's first step, over the mean. 0: not applicable, or not read yet.
   double document_imbalance = 0;

@@ -25,8 +25,9 @@ void check_resolved(ModelConfig& model) {
       {"max_position_embeddings", model.max_position_embeddings.has_value()}};
   for (const auto& [field, given] : needed)
     if (!given) bad_input("model: '{}' has no value", field);
-  Problems problems = problems_of_options(model);
-  check_model(model, problems);
+  ModelConfig given = without_sizes_of_file(model);
+  Problems problems = problems_of_options(given);
+  if (!model.model) check_model(model, problems);
   throw_problems(problems.take());
 }
 
@@ -110,12 +111,14 @@ namespace {
 // Fields that may differ between a checkpoint and a run that loads this part of it. `rope`: the run's model has rotary
 // positions.
 std::vector<const char*> free_fields(LoadPart part, bool rope) {
-  std::vector<const char*> free{"make_vocab_size_divisible_by", "moe_router_bias_update_rate",
+  // A file may lie elsewhere; its checksum says whether it is the same.
+  std::vector<const char*> free{"model", "make_vocab_size_divisible_by", "moe_router_bias_update_rate",
                                 "moe_expert_capacity_factor", "moe_token_drop_policy"};
   if (part != LoadPart::All)
-    free.insert(free.end(), {"seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
-                             "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_load_balancing_type",
-                             "moe_input_jitter_eps", "moe_router_force_load_balancing"});
+    free.insert(free.end(),
+                {"model_digest", "seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
+                 "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_load_balancing_type",
+                 "moe_input_jitter_eps", "moe_router_force_load_balancing"});
   if (part != LoadPart::All && rope)
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
@@ -129,6 +132,20 @@ std::vector<const char*> free_fields(LoadPart part, bool rope) {
                              "moe_router_score_function", "moe_router_num_groups", "moe_router_group_topk",
                              "moe_router_enable_expert_bias"});
   return free;
+}
+
+// BadInput if the run's model is in a file that is not the checkpoint's.
+void compare_model_files(const nlohmann::json& stored, const nlohmann::json& wanted) {
+  const auto text = [](const nlohmann::json& model, const char* field) {
+    const auto value = model.is_object() ? model.find(field) : model.end();
+    return value != model.end() && value->is_string() ? value->get<std::string>() : std::string();
+  };
+  const std::string before = text(stored, "model_digest"), now = text(wanted, "model_digest");
+  if (before.empty() || now.empty() || before == now) return;
+  bad_input(
+      "--model {} has the checksum {}, but the checkpoint was trained with {}, which had {}: give the file of that run, "
+      "or begin a new run with the checkpoint's weights by --finetune",
+      text(wanted, "model"), now, text(stored, "model"), before);
 }
 
 void erase(const std::vector<const char*>& fields, nlohmann::json& model) {
@@ -148,6 +165,7 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Load
   if (stored.is_object())
     for (const auto& field : defaults.items())
       if (!stored.contains(field.key())) stored[field.key()] = field.value();
+  if (part == LoadPart::All) compare_model_files(stored, wanted);
   for (nlohmann::json* model : {&stored, &wanted}) erase(free_fields(part, rope), *model);
   try {
     compare_models(stored, wanted);

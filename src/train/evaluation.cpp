@@ -1,6 +1,7 @@
 #include "train/evaluation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/shared_error.h"
 #include "models/bert.h"
@@ -58,6 +59,21 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
   for (LabelCount& count : counts) count = {count.labels / times, count.pairs / times, count.tokens / times};
 }
 
+namespace {
+
+// The batch to read, of at most `left` samples if it has arrays: those belong to all samples of a batch together, so the
+// last batch is smaller. Text is filled up instead.
+Batch batch_of(BatchBuffer& buffer, const DataSource& source, int64_t left) {
+  Batch batch = buffer.batch();
+  if (batch.arrays.data == nullptr || left >= batch.samples()) return batch;
+  const Tensor arrays = std::exchange(batch.arrays, {});
+  batch = first_samples(batch, left);
+  batch.arrays = arrays.flat(0, source.array_bytes(left));
+  return batch;
+}
+
+}  // namespace
+
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
                          BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
                          StepWatch* watch) {
@@ -66,7 +82,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const
   for_each_round(mesh, block, end, poll, [&](int64_t first) {
     // Ranks that share experts go forward together: one without samples computes padding, which does not count.
     if (first >= end && mesh.sizes().ranks(kExpertShareAxes) == 1) return;
-    Batch batch = buffer.batch();
+    Batch batch = batch_of(buffer, source, end - first);
     read_padded(source, batch, first, end);
     cut_rows(batch, rows_here(cut, source.seq_length(), mesh.sizes(), mesh.coords()));
     batch.values = values;

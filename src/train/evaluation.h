@@ -36,7 +36,7 @@ LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuf
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 
 // This rank's share of the loss sums over samples [0, end). Blocks of micro-batch size go to the data-parallel ranks in
-// turn; the last block is padded so that it can be sharded like the others. `buffer` holds one micro-batch; `values`
+// turn; the last block is padded so that it can be sharded like the others, or smaller if it has arrays. `buffer` holds one micro-batch; `values`
 // result from all samples; `watch`, if given, observes the computation. `poll` is called before each round of blocks
 // and may end the loop.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,

@@ -83,6 +83,12 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
         "with 'trifold tokenize'",
         *config.batch.train_epochs);
   job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
+  const int64_t samples = job.train->samples(), batch = *config.batch.global_batch_size;
+  if (job.train->array_bytes(1) > 0 && samples % batch != 0)
+    bad_input(
+        "--train-epochs {} has {} samples, and --global-batch-size {} leaves {} for the last step, whose batch cannot be "
+        "filled up with arrays: give a --global-batch-size that divides {}, or --train-iters",
+        *config.batch.train_epochs, samples, batch, samples % batch, samples);
   config = resolve_length(config, job.train->samples(), position_of(job.start));
 }
 
@@ -152,6 +158,8 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
                 job.config.eval.early_stop_patience};
   job.add_terms(options_of(job.config));
   job.terms.add(job.config.data, job.fingerprint);
+  if (const auto& model = job.config.model.model)
+    job.terms.add({"the file of --model", job.config.model.model_digest.value_or(""), *model});
   if (const auto& costs = job.config.pipeline.schedule_costs) job.terms.add_file("--schedule-costs", *costs);
   if (is_finished(job.start, job.config)) job.finished = all_steps_done(batch.train_iters);
   if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
@@ -165,6 +173,8 @@ PretrainJob prepare(PretrainConfig config) {
   return prepare(std::move(config), [](PretrainJob& job) {
     expect_named_tokenizer(job.start, job.config.data);
     resolve_vocabulary(job.config.model, job.config.data);
+    if (const auto check_micro_batch = language_family(job.config.model).check_micro_batch)
+      check_micro_batch(job.config.model, job.config.batch.micro_batch_size);
     open_data(job);
   });
 }

@@ -98,7 +98,8 @@ std::optional<EvalReport> Trainer::evaluate(const DataSource& source, int64_t sa
     stop_agreed_ = stop_agreed_ || poll.stopped();
   });
   if (!sums) return std::nullopt;
-  return EvalReport{steps_done_, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds_since(start)};
+  return EvalReport{steps_done_, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds_since(start),
+                    family_of_model(config_.model).loss_unit};
 }
 
 std::optional<EvalReport> Trainer::evaluate(const std::atomic<int>* signal) {
@@ -193,6 +194,8 @@ RunReport Trainer::report() {
     report.eval_samples_asked = config_.eval.eval_iters * *config_.batch.global_batch_size;
   }
   report.plan = to_string(plan_);
+  report.unit = family_of_model(config_.model).unit;
+  report.loss_unit = family_of_model(config_.model).loss_unit;
   return report;
 }
 

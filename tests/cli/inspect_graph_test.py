@@ -35,7 +35,7 @@ class InspectGraph(program.ProgramTest):
     def test_report(self):
         out, err = self.trifold("inspect", MODELS / "gpt2.pt2", "--verify")
         self.assertEqual(err, "")
-        for line in ("a model exported by PyTorch 2.15.0 (schema 8.20)", "Training such models is not available yet",
+        for line in ("a model exported by PyTorch 2.15.0 (schema 8.20)", "trifold pretrain --model FILE --arrays NAME=PATH",
                      "batch: 2 samples or more", "  input_ids  i64 [batch, 8]", "  labels  i64 [batch, 8]",
                      "parameters: 28 tensors, 7744 elements", "  tied: model.lm_head.weight = model.transformer.wte.weight",
                      "  model.transformer.h.0: ", "  model.transformer.h.1: ", "all operations are known",

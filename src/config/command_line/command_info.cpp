@@ -114,7 +114,8 @@ const std::vector<CommandInfo>& commands() {
       command<ConvertConfig>(
           {"convert",
            "convert a checkpoint to a Hugging Face model (GPT-2, Llama, Mixtral, Qwen2-MoE, Qwen3-MoE, "
-           "DeepSeek-V3, BERT), or back; a recommender to ONNX or safetensors",
+           "DeepSeek-V3, BERT), or back; a recommender to ONNX or safetensors; "
+           "a model of torch.export to its state dictionary",
            "--load DIR --save DIR [options]",
            {"trifold convert --load out --save gpt2-mine --dtype bf16    # then open it in transformers",
             "trifold convert --load gpt2 --save out    # the model for further training",

@@ -124,6 +124,9 @@ nlohmann::json tokenizer_to_json(const DataConfig& data) {
 
 ModelConfig model_from_json(const nlohmann::json& json) {
   ModelConfig model;
+  // First, because the ranges of sizes depend on it.
+  if (json.is_object() && json.contains("model") && json["model"].is_string())
+    model.model = json["model"].get<std::string>();
   const OptionTable table = options_of(model);
   try {
     read_table(table, json);

@@ -81,6 +81,7 @@ OptionTable options_of(ModelConfig& config) {
   add_model(table, config);
   table.add("bert-head", &config.bert_head, "Output head of a BERT.");
   table.add("class-names", &config.class_names, "Names of the classes.");
+  table.add("model-digest", &config.model_digest, "Checksum of the model's file.");
   add_family_rules(table);
   return table;
 }

@@ -93,29 +93,21 @@ constexpr auto kIsPlanned = [](const Option& option, const Rule&) {
   return std::find(std::begin(kTraining), std::end(kTraining), option.group) == std::end(kTraining);
 };
 
-// Sets the family of a model in a file. The sizes that an earlier call of resolve filled in are no options that the user
-// has given.
 void choose_family(ModelConfig& model) {
-  if (!model.model) return;
-  if (family_of_model(model).chosen_by == "model" && model.seq_length == 1) {
-    const ModelConfig none;
-    model.num_layers = none.num_layers;
-    model.hidden_size = none.hidden_size;
-    model.num_attention_heads = none.num_attention_heads;
-    model.seq_length = none.seq_length;
-    model.vocab_size = none.vocab_size;
-    model.ffn_hidden_size = none.ffn_hidden_size;
-    model.max_position_embeddings = none.max_position_embeddings;
-  }
-  model.model_type = type_of_family("model");
+  if (model.model) model.model_type = type_of_family("model");
 }
 
+// The configuration with the model as its options give it.
 template <class Config>
-Config with_family(Config config) {
-  if constexpr (requires { config.run; })
-    choose_family(config.run.model);
-  else
-    choose_family(config.model);
+Config as_given(Config config) {
+  ModelConfig& model = [&]() -> ModelConfig& {
+    if constexpr (requires { config.run; })
+      return config.run.model;
+    else
+      return config.model;
+  }();
+  model = without_sizes_of_file(model);
+  choose_family(model);
   return config;
 }
 
@@ -160,12 +152,27 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
 
 }  // namespace
 
+ModelConfig without_sizes_of_file(ModelConfig model) {
+  const bool filled = model.model && family_of_model(model).chosen_by == "model" && model.seq_length == 1;
+  if (!filled) return model;
+  const ModelConfig none;
+  model.num_layers = none.num_layers;
+  model.hidden_size = none.hidden_size;
+  model.num_attention_heads = none.num_attention_heads;
+  model.seq_length = none.seq_length;
+  model.vocab_size = none.vocab_size;
+  model.ffn_hidden_size = none.ffn_hidden_size;
+  model.max_position_embeddings = none.max_position_embeddings;
+  return model;
+}
+
 Findings findings(const PretrainConfig& given) {
-  const PretrainConfig config = with_family(given);
-  const PretrainConfig neutral = config.auto_layout ? without_layout(config) : config;
-  Problems problems = config.auto_layout ? problems_of_options(config, neutral, kEveryRule)  //
-                                         : problems_of_options(config);
-  if (config.auto_layout) check_search(config, all_search_axes(), "auto-layout", problems);
+  const PretrainConfig config = as_given(given);
+  const bool any_layout = config.auto_layout && !config.model.model;
+  const PretrainConfig neutral = any_layout ? without_layout(config) : config;
+  Problems problems = any_layout ? problems_of_options(config, neutral, kEveryRule)  //
+                                 : problems_of_options(config);
+  if (any_layout) check_search(config, all_search_axes(), "auto-layout", problems);
   check_layout(neutral, problems);
   check_lr(config.lr, config.batch.train_iters, problems);
   check_run(config, problems);
@@ -173,7 +180,7 @@ Findings findings(const PretrainConfig& given) {
 }
 
 Findings findings(const BenchConfig& given) {
-  const BenchConfig config = with_family(given);
+  const BenchConfig config = as_given(given);
   Problems problems = problems_of_options(config);
   PretrainConfig run = config.run;
   if (problems.sound({"warmup-iters", "iters"})) run.batch.train_iters = config.warmup_iters + config.iters;
@@ -188,13 +195,20 @@ Findings findings(const BenchConfig& given) {
 }
 
 Findings findings(const PlanConfig& given) {
-  const PlanConfig config = with_family(given);
+  const PlanConfig config = as_given(given);
+  const bool any_layout = config.search && !config.run.model.model;
   PlanConfig neutral = config;
-  if (config.search) neutral.run = without_layout(config.run);
-  Problems problems = config.search ? problems_of_options(config, neutral, kIsPlanned)
-                                    : problems_of_options(config, kIsPlanned);
+  if (any_layout) neutral.run = without_layout(config.run);
+  Problems problems =
+      any_layout ? problems_of_options(config, neutral, kIsPlanned) : problems_of_options(config, kIsPlanned);
   check_layout(neutral.run, problems);
-  check_plan_search(config, problems);
+  if (config.search && config.run.model.model)
+    problems.about("search", "model")
+        .wrong("--search is not possible with --model {}, whose blocks are not alike",
+               *config.run.model.model)
+        .right("plan layouts one by one");
+  else
+    check_plan_search(config, problems);
   if (config.run.auto_layout)
     problems.about("auto-layout", "search", "hardware")
         .wrong("--auto-layout {} is an option of trifold pretrain", *config.run.auto_layout)
@@ -208,8 +222,8 @@ Findings findings(const PlanConfig& given) {
 }
 
 PretrainConfig resolve(PretrainConfig config) {
-  config = with_family(std::move(config));
   throw_problems(problems(config));
+  choose_family(config.model);
   if (config.auto_layout) {
     fill_model(config.model);
     open_axes(config, all_search_axes());
@@ -228,16 +242,16 @@ PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunP
 }
 
 BenchConfig resolve(BenchConfig config) {
-  config = with_family(std::move(config));
   throw_problems(problems(config));
+  choose_family(config.run.model);
   config.run.batch.train_iters = config.warmup_iters + config.iters;
   fill_run(config.run);
   return config;
 }
 
 PlanConfig resolve(PlanConfig config) {
-  config = with_family(std::move(config));
   throw_problems(problems(config));
+  choose_family(config.run.model);
   if (config.search) {
     fill_model(config.run.model);
     open_axes(config.run, axes_searched(config));

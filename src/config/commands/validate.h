@@ -21,6 +21,10 @@ struct RunPosition {
 // resolve.
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from);
 
+// The model as its options give it: without the sizes that `resolve` fills in for a model in a file, which exclude
+// --model if they are given.
+ModelConfig without_sizes_of_file(ModelConfig model);
+
 // The problems with the model and the precision of a recommender. A run that loads a checkpoint takes options that were
 // not given from it (inherit_model in commands/json.h). `problems` therefore omits these checks for a configuration
 // with --load or --auto-resume, and callers make them once the checkpoint is known.

@@ -20,10 +20,12 @@ namespace trifold {
 struct ModelConfig {
   ModelType model_type = ModelType::Gpt;
   std::optional<std::string>
-      model;                        // a file with the model as a graph of operations; the fields below follow
-  int64_t num_layers = 0;           // required
-  int64_t hidden_size = 0;          // required
-  int64_t num_attention_heads = 0;  // required
+      model;  // a file with the model as a graph of operations; the fields below follow
+  // Checksum of that file, set when it is read and stored in checkpoints, never by an option.
+  std::optional<std::string> model_digest;
+  int64_t num_layers = 0;                  // required
+  int64_t hidden_size = 0;                 // required
+  int64_t num_attention_heads = 0;         // required
   std::optional<int64_t> ffn_hidden_size;  // stays unset until a run is resolved; see inner_width
   std::optional<int64_t> kv_channels;      // stays unset; see head_width
   bool group_query_attention = false;      // num_query_groups key and value heads instead of one per head

@@ -31,7 +31,8 @@ void add_recompute(OptionTable& table, MeshConfig& mesh) {
       .unless({"device", "cuda"})
       .excludes("enable-cuda-graph", "because activations come back to other addresses")
       .provided({"device", "cuda"})
-      .compares(Relation::AtMost, "num-layers");
+      .compares(Relation::AtMost, "num-layers")
+      .unless(When("model"));
   table
       .add("cpu-offloading-folder", &mesh.cpu_offloading_folder,
            "Folder on a fast disk for the activations of --cpu-offloading-num-layers, one file per rank.")

@@ -34,6 +34,9 @@ struct ModelFamily {
   bool reads_token_files;
   // The data are text, not arrays (--arrays).
   bool reads_text = true;
+  // What lengths and rates count ("9703 tokens/s"), and what a loss is a mean over.
+  const char* unit = "tokens";
+  const char* loss_unit = "tokens";
   // `excluded`: options of the model that the family excludes. `unused`: options of the model and its data without
   // effect in the family, with the reason and the remedy of their messages.
   std::span<const std::string_view> excluded;

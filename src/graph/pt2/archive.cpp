@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "files/crc32.h"
 
 namespace trifold::graph {
 
@@ -173,6 +174,16 @@ std::string Archive::model_where() const {
   return fmt::format("{}: models/{}.json", path(), printable(model_));
 }
 
+std::string Archive::digest() const {
+  uint32_t crc = 0;
+  for (const ZipMember& member : zip_.members()) {
+    const std::string text =
+        fmt::format("{} {} {:08x}\n", member.name.substr(folder_.size()), member.bytes, member.crc);
+    crc = crc32_of(crc, text.data(), text.size());
+  }
+  return fmt::format("{:08x}", crc);
+}
+
 std::string Archive::model_text() const {
   return zip_.read(zip_.at(folder_ + "models/" + model_ + ".json"), kMostModel);
 }
@@ -195,6 +206,7 @@ void Archive::add_tensors(std::string_view list, std::vector<StoredTensor>& tens
   JsonView(whole, where).at("config").members([&](const std::string& tensor, const JsonView& entry) {
     try {
       tensors.push_back(parse_tensor(tensor, entry.value(), list));
+      tensors.back().in_state_dict = list == "weights";
     } catch (Error& error) {
       error.add_context(fmt::format("{}: tensor '{}'", where, printable(tensor)));
       throw;

@@ -28,6 +28,7 @@ struct StoredTensor {
   std::vector<int64_t> strides;  // elements
   int64_t offset = 0;            // elements before the first one
   bool requires_grad = false;
+  bool in_state_dict = true;  // else a constant, or a buffer that is not persistent
 
   int64_t elements() const;
   int64_t bytes() const { return elements() * size_of(type); }
@@ -42,6 +43,8 @@ class Archive {
 
   const std::string& path() const { return zip_.path(); }
   int64_t bytes() const { return zip_.bytes(); }
+  // A checksum of the names and contents of all members, as the archive's directory states them: eight hexadecimal digits.
+  std::string digest() const;
   // The text of models/MODEL.json, and where it is, for messages.
   std::string model_text() const;
   std::string model_where() const;

@@ -1,0 +1,272 @@
+"""Models that PyTorch exported are trained over meshes of ranks, resumed, resharded, evaluated and planned."""
+
+import json
+import shutil
+import unittest
+import zipfile
+
+from own_models import MODELS, OwnModelsTest, write_npy
+
+# The same sums in the same order as one rank has.
+SAME_SUMS = ["--ranks 2 --pipeline-model-parallel-size 2 --schedule gpipe",
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule 1f1b",
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule zb-h1",
+             "--ranks 4 --pipeline-model-parallel-size 4",
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule zb-v",
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule interleaved --num-virtual-stages-per-pipeline-rank 2",
+             "--recompute-granularity full",
+             "--zero-stage 1", "--zero-stage 2", "--zero-stage 3",
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule 1f1b --zero-stage 2 --recompute-granularity full"]
+
+
+class Meshes(OwnModelsTest):
+    def check(self, name):
+        one = self.curve(name)
+        self.assertEqual(len(one), 6)
+        for arguments in SAME_SUMS:
+            with self.subTest(arguments):
+                self.assertEqual(self.curve(name, *arguments.split()), one)
+
+    def check_copies(self, name):
+        one = self.curve(name, "--f64")
+        two = self.curve(name, "--f64", "--ranks", 2)
+        for a, b in zip(one, two, strict=True):
+            self.assertAlmostEqual(a[1], b[1], delta=1e-11 * abs(a[1]))
+            self.assertAlmostEqual(a[2], b[2], delta=1e-9 * abs(a[2]))
+        # Stages of ZeRO reduce in one order.
+        for stage in (1, 2, 3):
+            self.assertEqual(self.curve(name, "--f64", "--ranks", 2, "--zero-stage", stage), two)
+
+    def test_gpt2(self):
+        self.check("gpt2")
+
+    def test_t5(self):
+        self.check("t5")
+
+    def test_roberta(self):
+        self.check("roberta")
+
+    def test_mixer(self):
+        """Its last block has no parameters."""
+        self.check("mixer")
+
+    def test_copies_of_gpt2(self):
+        self.check_copies("gpt2")
+
+    def test_copies_of_t5(self):
+        self.check_copies("t5")
+
+    def test_copies_of_roberta(self):
+        self.check_copies("roberta")
+
+
+class Runs(OwnModelsTest):
+    def test_resume(self):
+        for name in ("gpt2", "t5"):
+            whole = self.curve(name, "--f64")
+            self.curve(name, "--f64", "--exit-interval", 3, "--save", name)
+            for arguments in ([], ["--ranks", 2, "--pipeline-model-parallel-size", 2, "--zero-stage", 1]):
+                shutil.rmtree(self.folder / "again", ignore_errors=True)
+                shutil.copytree(self.folder / name, self.folder / "again")
+                rest = self.curve(name, "--f64", "--save", "again", "--auto-resume", *arguments)
+                self.assertEqual(rest, whole[3:], arguments)
+            shutil.rmtree(self.folder / "again")
+            shutil.copytree(self.folder / name, self.folder / "again")
+            rest = self.curve(name, "--f64", "--save", "again", "--auto-resume", "--ranks", 2)
+            for a, b in zip(rest, whole[3:], strict=True):
+                self.assertAlmostEqual(a[1], b[1], delta=1e-11 * abs(b[1]))
+
+    def test_reshard(self):
+        whole = self.curve("gpt2")
+        self.curve("gpt2", "--exit-interval", 3, "--save", "run")
+        self.trifold("reshard", "--load", "run", "--save", "two", "--ranks", 2, "--pipeline-model-parallel-size", 2)
+        diff, _ = self.trifold("inspect", "run", "--diff", "two")
+        self.assertIn("all 84 tensors are bitwise equal", diff)
+        rest = self.curve("gpt2", "--load", "two", "--ranks", 2, "--pipeline-model-parallel-size", 2)
+        self.assertEqual(rest, whole[3:])
+
+    def test_precisions_and_optimizers(self):
+        wide = self.curve("gpt2")
+        for precision in (["--bf16"], ["--fp16", "--initial-loss-scale", 1024]):
+            narrow = self.curve("gpt2", *precision)
+            self.assertNotEqual(narrow, wide)
+            for a, b in zip(narrow, wide, strict=True):
+                self.assertAlmostEqual(a[1], b[1], delta=0.02)
+        adam = wide[-1][1]
+        for optimizer in ("lamb", "sgd", "adagrad"):
+            losses = [loss for _, loss, _ in self.curve("gpt2", "--optimizer", optimizer)]
+            self.assertEqual(losses[0], wide[0][1])
+            self.assertNotEqual(losses[-1], adam)
+
+    def test_rates_are_in_samples(self):
+        _, err = self.train("gpt2", "--train-iters", 2)
+        self.assertIn(" samples/s", err)
+        self.assertNotIn("tokens", err)
+
+    def test_epochs(self):
+        _, err = self.trifold("pretrain", "--model", MODELS / "gpt2.pt2", "--arrays", *self.arrays("gpt2"), "--global-batch-size", 8,
+                              "--micro-batch-size", 2, "--train-epochs", 2, "--lr", "1e-3", "--split", "90,10,0", status=2)
+        self.assertIn("--train-epochs 2 has 108 samples, and --global-batch-size 8 leaves 4 for the last step", err)
+        self.trifold("pretrain", "--model", MODELS / "gpt2.pt2", "--arrays", *self.arrays("gpt2"), "--global-batch-size", 6,
+                     "--micro-batch-size", 2, "--train-epochs", 2, "--lr", "1e-3", "--split", "90,10,0", "--log-json", "log.jsonl",
+                     "--eval-interval", 9, "--save", "run")
+        lines = self.log()
+        self.assertEqual(lines[-1]["valid_loss"] > 0, True)
+        self.assertEqual([line["step"] for line in lines if "loss" in line], list(range(1, 19)))
+        self.assertIn("num_layers 2", " ".join(self.trifold("inspect", "run")[0].split()))
+
+
+class Evaluate(OwnModelsTest):
+    def evaluate(self, name, *arguments, **options):
+        """The mean loss and the elements that it is over."""
+        (self.folder / "valid.jsonl").unlink(missing_ok=True)
+        out, _ = self.trifold("evaluate", "--load", name, "--arrays", *arguments, "--split", "0,100,0", "--log-json", "valid.jsonl",
+                              **options)
+        self.assertNotIn("perplexity", out)
+        line = self.log("valid.jsonl")[0]
+        return line["valid_loss"], line["elements"]
+
+    def test_losses_are_those_of_pytorch(self):
+        for name in ("gpt2", "t5", "roberta", "whisper", "mixer", "mlp"):
+            known, inputs = self.reference(name)
+            self.save_untrained(name, "--f64")
+            words = []
+            for key, (dims, rows) in inputs.items():
+                write_npy(self.folder / f"{key}.npy", rows, dims)
+                words.append(f"{key}={key}.npy")
+            for size in (1, 2, 3, 4):  # of three samples
+                loss, elements = self.evaluate(name, *words, "--micro-batch-size", size)
+                self.assertEqual(elements, known["plain.count"])
+                self.assertAlmostEqual(loss, known["plain.loss"] / known["plain.count"], delta=1e-12 * loss)
+
+    def test_meshes_and_micro_batches(self):
+        self.train("gpt2", "--f64", "--save", "run")
+        words = self.arrays("gpt2", 23)
+        loss, elements = self.evaluate("run", *words)
+        for arguments in ("--micro-batch-size 5", "--micro-batch-size 40", "--micro-batch-size 4 --ranks 2",
+                          "--micro-batch-size 3 --ranks 2 --pipeline-model-parallel-size 2"):
+            other, count = self.evaluate("run", *words, *arguments.split())
+            self.assertEqual(count, elements)
+            self.assertAlmostEqual(other, loss, delta=1e-12 * loss)
+
+    def test_refusals(self):
+        words = self.arrays("gpt2")
+        self.train("gpt2", "--train-iters", 1, "--save", "run")
+        for arguments, message in (
+                (["--data-path", "text.txt"], "reads arrays: give --arrays instead"),
+                (["--arrays", *words, "--seq-length", 8], "--seq-length"),
+                (["--arrays", *words, "--loss-by-position", "x.csv"], "--loss-by-position"),
+                (["--arrays", words[0]], "no array is given for labels"),
+                (["--arrays", *words, "--part", "test", "--split", "90,10,0"], "test"),
+                (["--arrays", *words, "--ranks", 2, "--tensor-model-parallel-size", 2], "--tensor-model-parallel-size 2")):
+            _, err = self.trifold("evaluate", "--load", "run", *arguments, status=2)
+            self.assertIn(message, err)
+        _, err = self.trifold("generate", "--load", "run", status=2)
+        self.assertIn("has a model from a file, whose output is a loss", err)
+
+
+class ModelFiles(OwnModelsTest):
+    def test_a_file_may_move_but_not_change(self):
+        shutil.copy(MODELS / "gpt2.pt2", self.folder / "model.pt2")
+        words = self.arrays("gpt2")
+        whole = self.curve("gpt2")
+        self.curve("gpt2", "--model", "model.pt2", "--exit-interval", 3, "--save", "run")
+        (self.folder / "model.pt2").rename(self.folder / "moved.pt2")
+        shutil.copytree(self.folder / "run", self.folder / "other")
+        self.assertEqual(self.curve("gpt2", "--model", "moved.pt2", "--save", "other", "--auto-resume"), whole[3:])
+        for command in (["evaluate", "--arrays", *words], ["convert", "--save", "out"],
+                        ["reshard", "--save", "two", "--ranks", 2, "--pipeline-model-parallel-size", 2]):
+            _, err = self.trifold(command[0], "--load", "run", *command[1:], status=2)
+            self.assertIn("model.pt2, the file of the checkpoint's model, does not exist: put it back there", err)
+        self.trifold("inspect", "run")
+        with zipfile.ZipFile(MODELS / "gpt2.pt2") as old, zipfile.ZipFile(self.folder / "model.pt2", "w") as new:
+            for entry in old.infolist():
+                data = old.read(entry)
+                if entry.filename.endswith("weight_0"):
+                    data = bytes(len(data))
+                new.writestr(zipfile.ZipInfo(entry.filename), data)
+        _, err = self.trifold("evaluate", "--load", "run", "--arrays", *words, status=2)
+        self.assertIn("put back the file with which the model was trained", err)
+        _, err = self.train("gpt2", "--model", "model.pt2", "--save", "run", "--auto-resume", status=2)
+        self.assertIn("give the file of that run, or begin a new run with the checkpoint's weights by --finetune", err)
+        first = self.curve("gpt2", "--model", "model.pt2", "--load", "run", "--finetune", "--train-iters", 1)[0]
+        self.assertLess(first[1], whole[0][1])
+
+    def test_sizes_of_micro_batches(self):
+        def limited(minimum, maximum):
+            with zipfile.ZipFile(MODELS / "gpt2.pt2") as old, zipfile.ZipFile(self.folder / "m.pt2", "w") as new:
+                for entry in old.infolist():
+                    data = old.read(entry)
+                    if entry.filename.endswith("models/model.json"):
+                        model = json.loads(data)
+                        for limits in model["range_constraints"].values():
+                            limits.update(min_val=minimum, max_val=maximum)
+                        data = json.dumps(model).encode()
+                    new.writestr(zipfile.ZipInfo(entry.filename), data)
+
+        limited(2, 3)
+        self.train("gpt2", "--model", "m.pt2", "--micro-batch-size", 1, "--train-iters", 1)
+        _, err = self.train("gpt2", "--model", "m.pt2", "--micro-batch-size", 4, status=2)
+        self.assertIn("--micro-batch-size 4 is not possible with --model", err)
+        self.assertIn("give 3", err)
+        _, err = self.trifold("plan", "--model", "m.pt2", "--micro-batch-size", 4, status=2)
+        self.assertIn("--micro-batch-size 4 is not possible with --model", err)
+        limited(4, None)
+        _, err = self.train("gpt2", "--model", "m.pt2", status=2)
+        self.assertIn("exported for 4 samples or more: give 4", err)
+
+
+class Refusals(OwnModelsTest):
+    def test_arrays(self):
+        words = self.arrays("gpt2")
+        write_npy(self.folder / "narrow.npy", [[1] * 6] * 60)
+        write_npy(self.folder / "few.npy", [[1] * 8] * 59)
+        for data, message in (
+                (words[:1], "no array is given for labels; the model takes input_ids, labels"),
+                ([words[0], "labels=narrow.npy"], "has shape [60, 6], but the model takes [batch, 8]"),
+                ([words[0], "labels=few.npy"], "they must have the same number"),
+                ([*words, "extra=few.npy"], "the model does not take extra"),
+                ([words[0], "labels=none.npy"], "none.npy")):
+            _, err = self.train("gpt2", data=data, status=2)
+            self.assertIn(message, err)
+        _, err = self.train("gpt2", "--split", "0,100,0", status=2)
+        self.assertIn("--split", err)
+
+    def test_options(self):
+        for arguments, name in (
+                ("--tensor-model-parallel-size 2 --ranks 2", "--tensor-model-parallel-size 2"),
+                ("--context-parallel-size 2 --ranks 2", "--context-parallel-size 2"),
+                ("--expert-model-parallel-size 2 --ranks 2", "--expert-model-parallel-size 2"),
+                ("--num-layers 2", "--num-layers 2"), ("--hidden-size 8", "--hidden-size 8"),
+                ("--num-attention-heads 2", "--num-attention-heads 2"), ("--seq-length 8", "--seq-length 8"),
+                ("--vocab-size 64", "--vocab-size 64"), ("--hidden-dropout 0.1", "--hidden-dropout 0.1"),
+                ("--data-path x", "--data-path x"), ("--auto-layout cpu", "--auto-layout cpu"),
+                ("--model none.pt2", "none.pt2"), ("--model gpt2_labels.npy", "is not a zip archive"),
+                ("--ranks 8 --pipeline-model-parallel-size 8", "4 blocks cannot be cut into 8 stages")):
+            _, err = self.train("gpt2", *arguments.split(), status=2)
+            self.assertIn(name, err)
+            self.assertNotIn("virtual", err)
+
+
+class Plan(OwnModelsTest):
+    def test_plan(self):
+        run = ["--model", MODELS / "t5.pt2", "--micro-batch-size", 2, "--global-batch-size", 8, "--ranks", 4,
+               "--pipeline-model-parallel-size", 2, "--schedule", "zb-h1"]
+        out, _ = self.trifold("plan", *run)
+        self.assertIn("samples/s", out)
+        self.assertIn("layers 1 to 2", out)
+        self.assertNotIn("tokens", out)
+        _, err = self.train("t5", *run[6:], "--train-iters", 1)
+        planned = [line.split() for line in out.splitlines()]
+        memory = next(line for line in planned if line[:1] == ["1"] and "KiB" in line)
+        self.assertIn(f"parameters {memory[1]} KiB", err)  # the run and its plan agree on the larger rank
+
+    def test_search(self):
+        _, err = self.trifold("plan", "--model", MODELS / "t5.pt2", "--micro-batch-size", 2, "--ranks", 4, "--search", "--hardware",
+                              "cpu", status=2)
+        self.assertIn("--search is not possible with --model", err)
+        self.assertNotIn("virtual", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
