@@ -106,6 +106,9 @@ void add_large(std::vector<Operation>& all) {
       // Only in graphs: a lookup whose `trained_indices` say which rows get gradients, and the sum of weighted losses.
       {"embedding_padded", "Tensor weight, Tensor indices, Tensor trained_indices"},
       {"cross_entropy_sum", "Tensor self, Tensor target, Tensor weight"},
+      // The model's loss: cross_entropy_sum of a linear layer's outputs, over a divisor.
+      {"linear_cross_entropy",
+       "Tensor input, Tensor weight, Tensor? bias, Tensor target, Tensor row_weight, Tensor? divisor"},
       {"softmax.int", "Tensor self, int dim, ScalarType? dtype=None"},
       {"log_softmax.int", "Tensor self, int dim, ScalarType? dtype=None"},
       {"cross_entropy_loss",

@@ -145,6 +145,7 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
             adds_in_backward_input_ = true;
         }
     }
+    adds_in_forward_ = adds_in_forward_ || step.step->adds_in_forward();
     steps_.push_back(std::move(step));
   }
 }
@@ -152,6 +153,7 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
 Tensor GraphBlock::forward(Run& run, Tensor x, Saved& saved) const {
   if (!is_first_) saved[x_] = x;
   Frame frame(run, bases_, *lowered_, x);
+  if (is_last_) frame.loss_weight = loss_weight(frame.batch);
   const int64_t batch = frame.batch;
   Tensor y;
   if (!is_last_) y = run.output().take(run.dtype, {leaving_.at(batch)});
@@ -199,9 +201,8 @@ void GraphBlock::add_loss(Run& run, Frame& frame) const {
     if (factor != 1) run.ops.scale(run.stream, total, factor);
     run.ops.reduce(run.stream, to, total, Reduce::Sum);
   };
-  const double samples = count_.exists() ? 1 : static_cast<double>(frame.batch);
-  add(run.loss_sum, loss_, samples);
-  add(run.weight_sum, count_, samples);
+  add(run.loss_sum, loss_, frame.loss_weight);
+  add(run.weight_sum, count_, frame.loss_weight);
 }
 
 // Gives every base that needs a gradient its memory; bases that leave begin with the gradient of later blocks.
@@ -238,7 +239,7 @@ Tensor GraphBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
     if (bases_[i].kept) frame.set_value(static_cast<int>(i), saved[bases_[i].value]);
   if (is_last_) {
     const Tensor seed = frame.gradient_of(loss_.base);
-    run.ops.fill(run.stream, seed, count_.exists() ? 1.0 : static_cast<double>(frame.batch));
+    run.ops.fill(run.stream, seed, loss_weight(frame.batch));
     run.ops.scale(run.stream, seed, run.loss_factor());
     frame.set_gradient(loss_.base, seed, true);
   }

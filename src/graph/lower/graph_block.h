@@ -43,6 +43,7 @@ class GraphBlock final : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
   bool adds_in_backward_input() const override { return adds_in_backward_input_; }
+  bool adds_in_forward() const override { return adds_in_forward_; }
   bool weight_backward_reads_weights() const override { return true; }
 
  private:
@@ -52,6 +53,7 @@ class GraphBlock final : public Layer {
   void add_parameter(BlockBuilder& builder, BlockBase& base, int index, ModelParameters& parameters);
   void make_steps(BlockBuilder& builder, ModelParameters& parameters);
   void find_kept();
+  double loss_weight(int64_t batch) const { return count_.exists() ? 1 : static_cast<double>(batch); }
   void add_loss(Run& run, Frame& frame) const;
   Tensor begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& saved) const;
 
@@ -64,7 +66,7 @@ class GraphBlock final : public Layer {
   std::vector<BlockStep> steps_;
   Operand loss_, count_;  // with bases of the block; only in the last
   SlotId x_;
-  bool adds_in_backward_input_ = false;
+  bool adds_in_backward_input_ = false, adds_in_forward_ = false;
 };
 
 }  // namespace trifold::graph

@@ -21,6 +21,10 @@ class Rewriter {
     for (size_t i = 0; i < old_.nodes.size(); ++i)
       for (const ValueId id : old_.nodes[i].outputs)
         if (id.index >= 0) made_by_[static_cast<size_t>(id.index)] = static_cast<int>(i);
+    uses_.assign(old_.values.size(), 0);
+    for (const Node& node : old_.nodes)
+      each_read(node, [&](ValueId id) { ++uses_[static_cast<size_t>(id.index)]; });
+    for (const Output& output : old_.outputs) ++uses_[static_cast<size_t>(output.value.index)];
   }
 
   Graph run() {
@@ -130,18 +134,49 @@ class Rewriter {
       const ValueId of_label = add("index_select", {*classes, Extent{0}, safe}, new_.at(*classes).type, rows);
       weights = add("where.ScalarOther", {counted, of_label, 0.0}, new_.at(*classes).type, rows);
     }
+    const Node* const head = head_of(logits);
+    const bool is_loss = !old_.outputs.empty() && old_.outputs[0].value == node.outputs[0];
     if (reduction == 2) {
-      emit("cross_entropy_sum", {logits, labels, weights}, node.outputs[0]);
+      if (head != nullptr && is_loss)
+        emit_loss(*head, labels, weights, {}, node.outputs[0]);
+      else
+        emit("cross_entropy_sum", {logits, labels, weights}, node.outputs[0]);
       return true;
     }
     const ValueId floats = add("to.dtype", {weights, type, false, false, {}}, type, rows);
     const ValueId total = add("sum", {floats, {}}, type, {});
     // Without any label PyTorch's mean is 0 / 0; here it is 0.
     const ValueId least = add("clamp_min", {total, 1e-30}, type, {});
+    if (head != nullptr && is_loss) {
+      emit_loss(*head, labels, weights, least, node.outputs[0]);
+      return true;
+    }
     const ValueId sum =
         add("cross_entropy_sum", {logits, labels, weights}, new_.at(node.outputs[0]).type, {});
     emit("div.Tensor", {sum, least}, node.outputs[0]);
     return true;
+  }
+
+  void emit_loss(const Node& head, ValueId labels, ValueId weights, const Argument& divisor, ValueId output) {
+    emit("linear_cross_entropy",
+         {head.arguments[0], head.arguments[1], head.arguments[2], labels, weights, divisor}, output);
+  }
+  // The linear layer that computes the logits and nothing else; null if there is none. Its weight and bias are
+  // parameters.
+  const Node* head_of(ValueId logits) const {
+    for (;;) {
+      logits = source(logits);
+      const int made_by = made_by_[static_cast<size_t>(logits.index)];
+      if (made_by < 0 || uses_[static_cast<size_t>(logits.index)] != 1) return nullptr;
+      const Node& node = old_.nodes[static_cast<size_t>(made_by)];
+      if (node.name == "view" || node.name == "reshape") {
+        logits = std::get<ValueId>(node.arguments[0]);
+        continue;
+      }
+      if (node.name != "linear" || !is_parameter(std::get<ValueId>(node.arguments[1]))) return nullptr;
+      const auto bias = tensor(node.arguments[2]);
+      return !bias || is_parameter(*bias) ? &node : nullptr;
+    }
   }
 
   bool nll(const Node& node) {
@@ -356,6 +391,7 @@ class Rewriter {
   const std::vector<bool>& trained_;
   ConstantOf constant_;
   std::vector<int> made_by_;  // [value] the node of old_ that computes it
+  std::vector<int> uses_;     // [value] nodes and outputs that read it
   Origin origin_;
 };
 

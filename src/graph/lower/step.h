@@ -66,6 +66,8 @@ class Frame {
   void map(Tensor y, std::initializer_list<Tensor> x, const Map& map) const {
     run.ops.map(run.stream, y, std::span<const Tensor>(x.begin(), x.size()), map);
   }
+  // How often the model's loss counts in the run's sum: once, or, if it is a mean, for each sample.
+  double loss_weight = 1;
   // Memory until the call of the step returns.
   Tensor temporary(DType dtype, const Shape& shape) const { return run.scratch.take(dtype, shape); }
 
@@ -113,6 +115,8 @@ class Step {
   // Gradients of weights, which may be computed any time later.
   virtual void backward_weight(Frame& /*frame*/, Saved& /*saved*/, Tensor /*dy*/) const {}
   virtual bool has_weight_part() const { return false; }
+  // Whether forward adds to gradients of weights if a backward follows, as Layer::adds_in_forward.
+  virtual bool adds_in_forward() const { return false; }
   // What the backward parts read: operands, and whether they read the output.
   virtual std::vector<Operand> reads() const { return {}; }
   virtual bool reads_output() const { return false; }

@@ -1,4 +1,6 @@
 // Rules of losses. Other losses are rewritten into elementwise operations and sums (graph/lower/rewrite.h).
+#include <algorithm>
+
 #include "graph/lower/rules.h"
 
 namespace trifold::graph {
@@ -61,6 +63,110 @@ class CrossEntropySum final : public Step {
   SlotId max_, sum_;
 };
 
+// The model's loss: the sum over rows of weight * cross entropy of the logits x w^T + bias, over a divisor. The logits
+// exist for some rows at a time: in a training step forward computes their gradient at once, and with it the gradients
+// of x, which backward gives, and of the parameters (docs/decisions/0006). That needs the gradient of the loss itself,
+// so nothing may follow it.
+class LinearCrossEntropy final : public Step {
+ public:
+  explicit LinearCrossEntropy(const StepParts& parts)
+      : x_(parts.operand(0)),
+        weight_(parts.operand(1)),
+        bias_(parts.operand(2)),
+        labels_(parts.operand(3)),
+        row_weights_(parts.operand(4)),
+        divisor_(parts.operand(5)),
+        classes_(weight_.view.dims[0].fixed),
+        width_(weight_.view.dims[1].fixed),
+        trains_weight_(parts.needs_gradient(weight_)),
+        trains_bias_(parts.needs_gradient(bias_)),
+        dx_(parts.builder.slot()) {}
+
+  void take_saved(Frame& frame, Saved& saved) const override {
+    if (frame.run.has_backward()) saved[dx_] = frame.run.keep->take(frame.run.dtype, {rows(frame), width_});
+  }
+
+  void forward(Frame& frame, Saved& saved, Tensor y) const override {
+    const OpTable& ops = frame.run.ops;
+    Stream& stream = frame.run.stream;
+    const int64_t all = rows(frame), each = std::max<int64_t>(1, kChunkElements / classes_);
+    const Tensor x = frame.dense(x_, frame.run.dtype).reshape({all, width_});
+    const Tensor labels = frame.dense(labels_),
+                 row_weights = frame.converted(frame.dense(row_weights_), DType::F32);
+    const Tensor losses = frame.temporary(accumulate_type(x.dtype), {all});
+    const Tensor scale = gradient_scale(frame);
+    for (int64_t begin = 0; begin < all; begin += each) {
+      const int64_t end = std::min(all, begin + each);
+      const Arena::Mark mark = frame.run.scratch.mark();
+      run_chunk(frame, x.rows(begin, end), labels.rows(begin, end), row_weights.rows(begin, end),
+                losses.rows(begin, end), scale,
+                frame.run.has_backward() ? saved[dx_].rows(begin, end) : Tensor{});
+      frame.run.scratch.release(mark);
+    }
+    const Tensor total = frame.temporary(DType::F64, {1});
+    ops.fill(stream, total, 0.0);
+    ops.weighted_sum(stream, total, losses, row_weights);
+    if (divisor_.exists()) ops.scale(stream, total, Factor(1, reciprocal(frame)));
+    ops.convert(stream, y, total);
+  }
+
+  void backward(Frame& frame, Saved& saved, Tensor /*dy*/) const override {
+    if (frame.wants(x_)) frame.give(x_, {saved[dx_].flat()});
+  }
+  bool adds_in_forward() const override { return trains_weight_ || trains_bias_; }
+
+ private:
+  static constexpr int64_t kChunkElements = int64_t{1} << 23;  // logits of a chunk
+
+  int64_t rows(const Frame& frame) const { return x_.view.elements(frame.batch) / width_; }
+
+  // 1 / divisor, f64 [1].
+  Tensor reciprocal(Frame& frame) const {
+    const Tensor divisor = frame.converted(frame.dense(divisor_), DType::F64);
+    const Tensor inverse = frame.temporary(DType::F64, {1});
+    frame.map(inverse, {divisor}, {MapOp::Reciprocal, 0, 0, {}, {}});
+    return inverse;
+  }
+  // The gradient of the loss with respect to a row's cross entropy, without the row's weight; f64 [1].
+  Tensor gradient_scale(Frame& frame) const {
+    const Tensor scale = frame.temporary(DType::F64, {1});
+    frame.run.ops.fill(frame.run.stream, scale, 1.0);
+    if (divisor_.exists()) frame.run.ops.copy(frame.run.stream, scale, reciprocal(frame));
+    frame.run.ops.scale(frame.run.stream, scale, frame.run.loss_factor(frame.loss_weight));
+    return scale;
+  }
+
+  void run_chunk(Frame& frame, Tensor x, Tensor labels, Tensor row_weights, Tensor losses, Tensor scale,
+                 Tensor dx) const {
+    Run& run = frame.run;
+    const OpTable& ops = run.ops;
+    const DType wide = accumulate_type(x.dtype);
+    const Tensor w = frame.value(weight_.base).reshape({classes_, width_});
+    const Tensor logits = frame.temporary(x.dtype, {x.dim(0), classes_});
+    const Tensor max = frame.temporary(wide, losses.shape), sum = frame.temporary(wide, losses.shape);
+    const Tensor target = frame.temporary(wide, losses.shape);
+    ops.affine(run.stream, logits, x, w, bias_.exists() ? frame.dense(bias_, x.dtype) : Tensor{});
+    if (!run.has_backward()) {
+      ops.softmax_stats(run.stream, max, sum, target, logits, labels, 0, classes_);
+      return ops.cross_entropy(run.stream, losses, max, sum, target);
+    }
+    ops.cross_entropy_all(run.stream, logits, max, sum, target, logits, labels, row_weights, Factor(1, scale),
+                          0, classes_);
+    ops.cross_entropy(run.stream, losses, max, sum, target);
+    if (frame.wants(x_)) ops.affine_backward_input(run.stream, dx, logits, w, 0);
+    if (trains_weight_)
+      ops.gemm(run.stream, run.grad(frame.param(weight_)), logits, true, x, false, 1.0,
+               run.adds_to(frame.param(weight_)) ? 1.0 : 0.0);
+    if (trains_bias_)
+      ops.column_sum(run.stream, run.grad(frame.param(bias_)), logits, run.adds_to(frame.param(bias_)));
+  }
+
+  Operand x_, weight_, bias_, labels_, row_weights_, divisor_;
+  int64_t classes_, width_;
+  bool trains_weight_, trains_bias_;
+  SlotId dx_;
+};
+
 }  // namespace
 
 void add_loss_rules(std::vector<Rule>& rules) {
@@ -69,6 +175,11 @@ void add_loss_rules(std::vector<Rule>& rules) {
                      return std::make_unique<CrossEntropySum>(parts);
                    },
                    1U << 1, 0, true});
+  rules.push_back({"linear_cross_entropy",
+                   [](const StepParts& parts) -> std::unique_ptr<Step> {
+                     return std::make_unique<LinearCrossEntropy>(parts);
+                   },
+                   1U << 3, 1U << 1 | 1U << 2, true});
 }
 
 }  // namespace trifold::graph
