@@ -60,7 +60,9 @@ template <class View>
 struct KeptArgument<std::span<const View>> {
   KeptArgument(const FakeDevice& device, std::span<const View> views) {
     for (const View& view : views) {
-      if constexpr (std::is_same_v<View, BagLookup>)
+      if constexpr (std::is_same_v<View, Tensor>)
+        list.push_back(device.real(view));
+      else if constexpr (std::is_same_v<View, BagLookup>)
         list.push_back(real(device, view,
                             {&BagLookup::table, &BagLookup::ids, &BagLookup::offsets, &BagLookup::weights}));
       else if constexpr (std::is_same_v<View, LookupOrder>)
