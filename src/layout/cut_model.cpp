@@ -93,7 +93,7 @@ size_t stage_of(int block, const std::vector<StageRange>& stages) {
 
 }  // namespace
 
-// A weight on two ranks has one use on each.
+// A weight on two ranks has one use on each, the first in the first block, whose gradient is reduced last.
 void CutModel::check_ties() const {
   std::map<int, int> uses;  // tied uses by the index of their original
   for (const ParamSpec& spec : model.params.specs())
@@ -106,11 +106,11 @@ void CutModel::check_ties() const {
           "the parameter '{}' is used in {} blocks on several pipeline ranks, which is possible for two blocks: "
           "use fewer stages, or give the blocks weights of their own",
           name, uses[spec.tied_to->index] + 1);
-    if (stage_of(model.params[*spec.tied_to].block, stages) != 0)
+    if (model.params[*spec.tied_to].block != stages.front().begin)
       bad_input(
-          "the parameter '{}' is used on two pipeline ranks, neither of which has the first stage: use fewer "
-          "stages, or give the blocks weights of their own",
-          name);
+          "the parameter '{}' is used on two pipeline ranks, and first in block {}, not in the first block of the "
+          "model: use fewer stages, or give the blocks weights of their own",
+          name, model.params[*spec.tied_to].block);
   }
 }
 

@@ -85,7 +85,7 @@ class Cutter {
     int best = begin;
     for (int at = std::max(from, begin + 1); at <= to; ++at) {
       const int64_t size = crossing(at);
-      if (size < least || (last && size == least)) {
+      if (size < least || (last && size == least && best > begin)) {
         least = size;
         best = at;
       }

@@ -83,7 +83,10 @@ bool Frame::is_whole(const Operand& operand) const {
 Frame::Target Frame::gradient(const Operand& operand, bool can_add) {
   if (of(operand.base).base->kind != Base::Kind::Parameter && is_whole(operand)) {
     Sum& sum = sums_[static_cast<size_t>(operand.base)];
-    if (!sum.begun || can_add) return {sum.tensor, true, sum.begun};
+    if (!sum.lent && (!sum.begun || can_add)) {
+      sum.lent = true;
+      return {sum.tensor, true, sum.begun};
+    }
   }
   return {temporary(type_of(operand), {operand.view.elements(batch)})};
 }
@@ -93,6 +96,7 @@ void Frame::give(const Operand& operand, const Target& target) {
   Sum& sum = sums_[static_cast<size_t>(operand.base)];
   if (target.in_place) {
     sum.begun = true;
+    sum.lent = false;
     return;
   }
   const bool parameter = here.base->kind == Base::Kind::Parameter;

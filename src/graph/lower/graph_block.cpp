@@ -31,7 +31,7 @@ Shape parameter_shape(const Base& base) {
 struct GraphBlock::BlockStep {
   std::unique_ptr<Step> step;
   int output = -1;
-  bool has_backward = false;
+  bool has_backward = false, has_weight_part = false;
   std::string name;  // for a TensorWatch
 };
 
@@ -132,7 +132,8 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
     BlockBase& output = bases_[static_cast<size_t>(step.output)];
     step.has_backward = output.needs_gradient;
     if (step.has_backward) {
-      output.held = step.step->has_weight_part();
+      const std::vector<Operand> later = step.step->weight_operands();
+      output.held = step.has_weight_part = !later.empty();
       if (step.step->reads_output()) output.kept = true;
       for (const Operand& operand : step.step->reads()) {
         BlockBase& read = bases_[static_cast<size_t>(operand.base)];
@@ -141,7 +142,9 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
       for (const std::vector<Operand>& of_argument : operands[static_cast<size_t>(i - plan_.begin)])
         for (const Operand& operand : of_argument) {
           const BlockBase& read = bases_[static_cast<size_t>(operand.base)];
-          if (read.base->kind == Base::Kind::Parameter && read.needs_gradient && !output.held)
+          const bool is_later = std::any_of(later.begin(), later.end(),
+                                            [&](const Operand& each) { return each.base == operand.base; });
+          if (read.base->kind == Base::Kind::Parameter && read.needs_gradient && !is_later)
             adds_in_backward_input_ = true;
         }
     }
@@ -205,11 +208,20 @@ void GraphBlock::add_loss(Run& run, Frame& frame) const {
   add(run.weight_sum, count_, frame.loss_weight);
 }
 
-// Gives every base that needs a gradient its memory; bases that leave begin with the gradient of later blocks.
-Tensor GraphBlock::begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& saved) const {
-  const int64_t batch = frame.batch;
+// Takes what outlives the call: the gradient of the input, and the gradients that backward_weight reads.
+Tensor GraphBlock::take_gradients(Run& run, const Frame& frame, Saved& saved) const {
   Tensor dx;
-  if (!is_first_) dx = run.flow->take(run.dtype, {entering_.at(batch)});
+  if (!is_first_) dx = run.flow->take(run.dtype, {entering_.at(frame.batch)});
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (bases_[i].held && !bases_[i].enters)
+      saved[bases_[i].gradient] =
+          run.flow->take(frame.type_of(static_cast<int>(i)), {bases_[i].base->elements().at(frame.batch)});
+  return dx;
+}
+
+// Gives every base that needs a gradient its memory; bases that leave begin with the gradient of later blocks.
+void GraphBlock::begin_gradients(Run& run, Frame& frame, Tensor dx, Tensor dy, const Saved& saved) const {
+  const int64_t batch = frame.batch;
   const auto part = [&](const Tensor& whole, const Size& offset, const BlockBase& base) {
     const int64_t begin = offset.at(batch);
     return whole.flat(begin, begin + base.base->elements().at(batch));
@@ -217,24 +229,20 @@ Tensor GraphBlock::begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& save
   for (size_t i = 0; i < bases_.size(); ++i) {
     const BlockBase& base = bases_[i];
     if (!base.needs_gradient || base.base->kind != Base::Kind::Computed) continue;
-    Tensor memory;
-    if (base.enters) {
-      memory = part(dx, base.entering, base);
-    } else {
-      Arena& arena = base.held ? *run.flow : run.scratch;
-      memory = arena.take(frame.type_of(static_cast<int>(i)), {base.base->elements().at(batch)});
-      if (base.held) saved[base.gradient] = memory;
-    }
+    const Tensor memory =
+        base.enters ? part(dx, base.entering, base)
+        : base.held ? saved[base.gradient]
+                    : run.scratch.take(frame.type_of(static_cast<int>(i)), {base.base->elements().at(batch)});
     frame.set_gradient(static_cast<int>(i), memory, base.leaves);
     if (base.leaves) run.ops.copy(run.stream, memory, part(dy, base.leaving, base));
   }
-  return dx;
 }
 
 Tensor GraphBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
   Frame frame(run, bases_, *lowered_, is_first_ ? Tensor{} : saved[x_]);
+  const Tensor dx = take_gradients(run, frame, saved);
   const Arena::Mark before = run.scratch.mark();
-  const Tensor dx = begin_gradient(run, frame, dy, saved);
+  begin_gradients(run, frame, dx, dy, saved);
   for (size_t i = 0; i < bases_.size(); ++i)
     if (bases_[i].kept) frame.set_value(static_cast<int>(i), saved[bases_[i].value]);
   if (is_last_) {
@@ -265,7 +273,7 @@ void GraphBlock::backward_weight(Run& run, Saved& saved) const {
   for (size_t i = 0; i < bases_.size(); ++i)
     if (bases_[i].kept) frame.set_value(static_cast<int>(i), saved[bases_[i].value]);
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    if (!step->has_backward || !step->step->has_weight_part()) continue;
+    if (!step->has_weight_part) continue;
     const Arena::Mark temporaries = run.scratch.mark();
     frame.begin_step(step->output);
     step->step->backward_weight(frame, saved, saved[bases_[static_cast<size_t>(step->output)].gradient]);

@@ -55,7 +55,8 @@ class GraphBlock final : public Layer {
   void find_kept();
   double loss_weight(int64_t batch) const { return count_.exists() ? 1 : static_cast<double>(batch); }
   void add_loss(Run& run, Frame& frame) const;
-  Tensor begin_gradient(Run& run, Frame& frame, Tensor dy, Saved& saved) const;
+  Tensor take_gradients(Run& run, const Frame& frame, Saved& saved) const;
+  void begin_gradients(Run& run, Frame& frame, Tensor dx, Tensor dy, const Saved& saved) const;
 
   std::shared_ptr<const LoweredGraph> lowered_;
   const BlockPlan& plan_;

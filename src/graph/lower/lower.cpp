@@ -37,6 +37,14 @@ std::vector<bool> needed_nodes(const Graph& graph, ValueId value) {
   return nodes;
 }
 
+// The outputs that forward returns, without updated buffers.
+std::vector<ValueId> results_of(const Graph& graph) {
+  std::vector<ValueId> results;
+  for (const Output& output : graph.outputs)
+    if (output.updates.empty()) results.push_back(output.value);
+  return results;
+}
+
 bool has_one_element(const Value& value) {
   return std::all_of(value.dims.begin(), value.dims.end(),
                      [](const Extent& dim) { return dim == Extent{1}; });
@@ -46,6 +54,7 @@ class Lowering {
  public:
   Lowering(Graph graph, ConstantOf constant) {
     const std::vector<bool> before = trained_values(graph);
+    refuse_numbers(graph, before);
     lowered_.graph = rewritten(std::move(graph), before, constant);
     trained_ = trained_values(lowered_.graph);
     operands_.resize(lowered_.graph.values.size());
@@ -63,11 +72,12 @@ class Lowering {
     }
     if (!problems_.empty()) refuse();
     lowered_.loss = operand(loss);
+    keep_reached_gradients();
     if (!lowered_.base(lowered_.loss).needs_gradient)
       bad_input(
           "the model's first output, '{}', has to be its loss, but no trained parameter has an effect on it",
           printable(graph.at(loss).name));
-    if (graph.outputs.size() > 1 && graph.outputs[1].updates.empty()) add_count(graph.outputs[1].value);
+    if (const std::vector<ValueId> results = results_of(graph); results.size() > 1) add_count(results[1]);
     lowered_.arrays_f32 = ArrayLayout(graph, lowered_.prepared, DType::F32);
     lowered_.arrays_f64 = ArrayLayout(graph, lowered_.prepared, DType::F64);
     cut_into_blocks(lowered_);
@@ -75,6 +85,31 @@ class Lowering {
   }
 
  private:
+  // Numbers may be given for tensors, but few operations on trained values expect one.
+  void refuse_numbers(const Graph& graph, const std::vector<bool>& trained) {
+    constexpr std::string_view kTakeNumbers[] = {"add.Tensor", "sub.Tensor", "rsub.Tensor",
+                                                 "mul.Tensor", "div.Tensor", "masked_fill.Tensor"};
+    for (const Node& node : graph.nodes) {
+      const bool is_computed = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
+        return id.index >= 0 && trained[static_cast<size_t>(id.index)];
+      });
+      if (!is_computed || node.operation == nullptr) continue;
+      const bool takes =
+          std::find(std::begin(kTakeNumbers), std::end(kTakeNumbers), node.name) != std::end(kTakeNumbers);
+      const std::vector<Parameter> parameters = parameters_of(*node.operation);
+      for (size_t i = 0; i < parameters.size() && i < node.arguments.size(); ++i) {
+        if (parameters[i].kind != ParameterKind::Tensor || parameters[i].is_list) continue;
+        const auto* const id = std::get_if<ValueId>(&node.arguments[i]);
+        const bool is_absent =
+            parameters[i].optional && std::holds_alternative<std::monostate>(node.arguments[i]);
+        if (is_absent || (id != nullptr && id->index >= 0)) continue;
+        if (id == nullptr && takes && i > 0) continue;
+        problem(node, fmt::format("its argument '{}' is no tensor", parameters[i].name));
+      }
+    }
+    if (!problems_.empty()) refuse();
+  }
+
   bool is_trained(ValueId id) const {
     const auto index = static_cast<size_t>(id.index);
     return index < trained_.size() && trained_[index];
@@ -86,9 +121,9 @@ class Lowering {
 
   ValueId find_loss() const {
     const Graph& graph = lowered_.graph;
-    if (graph.outputs.empty() || !graph.outputs[0].updates.empty())
-      bad_input("the model has no output: its first output has to be the loss");
-    const ValueId loss = graph.outputs[0].value;
+    const std::vector<ValueId> results = results_of(graph);
+    if (results.empty()) bad_input("the model has no output: its first output has to be the loss");
+    const ValueId loss = results[0];
     const Value& value = graph.at(loss);
     if (!is_float(value.type) || !has_one_element(value))
       bad_input("the model's first output, '{}', is {} {}: it has to be the loss, one floating-point number",
@@ -104,6 +139,20 @@ class Lowering {
           "sum over, which does not depend on parameters",
           printable(value.name), name_of(value.type), to_text(value.dims));
     lowered_.count = prepared(count, Use::Number);
+  }
+
+  // Leaves a gradient only to bases from which one flows to the loss.
+  void keep_reached_gradients() {
+    std::vector<bool> reached(lowered_.bases.size());
+    reached[static_cast<size_t>(lowered_.loss.base)] = true;
+    for (auto step = lowered_.steps.rbegin(); step != lowered_.steps.rend(); ++step) {
+      const auto output = static_cast<size_t>(step->output);
+      if (!reached[output] || !lowered_.bases[output].needs_gradient) continue;
+      for (const std::vector<Operand>& of_argument : step->operands)
+        for (const Operand& operand : of_argument) reached[static_cast<size_t>(operand.base)] = true;
+    }
+    for (size_t base = 0; base < reached.size(); ++base)
+      lowered_.bases[base].needs_gradient = lowered_.bases[base].needs_gradient && reached[base];
   }
 
   [[noreturn]] void refuse() const {
@@ -263,6 +312,9 @@ class Lowering {
     if (rule->limit != nullptr)
       if (const std::string why = rule->limit(lowered_.graph, node); !why.empty()) return problem(node, why);
     if (node.outputs.size() != 1) return problem(node, "it has several results");
+    const std::vector<Extent>& result = lowered_.graph.at(node.outputs[0]).dims;
+    if (result.size() > kMostAxes)
+      return problem(node, fmt::format("its result has {} axes, more than {}", result.size(), kMostAxes));
     StepPlan step{rule, node, {}, -1, false};
     bool is_sum = rule->is_sum, needs_gradient = false;
     for (size_t i = 0; i < node.arguments.size(); ++i) {
@@ -280,11 +332,18 @@ class Lowering {
         needs_gradient = needs_gradient || base.needs_gradient;
         if (use == Use::Integer && base.kind != Base::Kind::Prepared)
           return problem(node, "its indices depend on parameters");
-        if ((rule->weights >> i & 1U) != 0 && base.needs_gradient && base.kind != Base::Kind::Parameter)
+        if (operand.view.dims.size() > kMostAxes)
+          return problem(node, fmt::format("it reads a value of {} axes, more than {}",
+                                           operand.view.dims.size(), kMostAxes));
+        if ((rule->weights >> i & 1U) == 0 || !base.needs_gradient) continue;
+        if (base.kind != Base::Kind::Parameter)
           return problem(node, "its weight is computed from parameters");
+        if (!operand.view.is_dense() || operand.view.begin != Size{} || !operand.view.covers(base.elements()))
+          return problem(node, "its weight is a part of a parameter");
       }
       step.operands.push_back(std::move(given));
     }
+    is_sum = rule->is_sum || (is_sum && has_one_element(lowered_.graph.at(node.outputs[0])));
     add_result(std::move(step), is_sum, needs_gradient && node.operation->gradient == Gradient::Flows);
   }
 

@@ -124,7 +124,7 @@ class Rewriter {
       return false;
     if (has_smoothing && number(node.arguments[5]) != 0.0) return false;
     const int64_t reduction = std::get<Extent>(node.arguments[3]).value;
-    if (reduction == 0) return false;
+    if (reduction != 1 && reduction != 2) return false;
     const std::vector<Extent> rows = new_.at(labels).dims;
     const ElementType type = new_.at(logits).type == ElementType::F64 ? ElementType::F64 : ElementType::F32;
     const ValueId counted = add("ne.Scalar", {labels, node.arguments[4]}, ElementType::Bool, rows);
@@ -135,7 +135,9 @@ class Rewriter {
       weights = add("where.ScalarOther", {counted, of_label, 0.0}, new_.at(*classes).type, rows);
     }
     const Node* const head = head_of(logits);
-    const bool is_loss = !old_.outputs.empty() && old_.outputs[0].value == node.outputs[0];
+    const auto first = std::find_if(old_.outputs.begin(), old_.outputs.end(),
+                                    [](const Output& output) { return output.updates.empty(); });
+    const bool is_loss = first != old_.outputs.end() && first->value == node.outputs[0];
     if (reduction == 2) {
       if (head != nullptr && is_loss)
         emit_loss(*head, labels, weights, {}, node.outputs[0]);
@@ -164,10 +166,12 @@ class Rewriter {
   // The linear layer that computes the logits and nothing else; null if there is none. Its weight and bias are
   // parameters.
   const Node* head_of(ValueId logits) const {
+    const Extent classes = old_.at(logits).dims.back();
     for (;;) {
       logits = source(logits);
       const int made_by = made_by_[static_cast<size_t>(logits.index)];
       if (made_by < 0 || uses_[static_cast<size_t>(logits.index)] != 1) return nullptr;
+      if (old_.at(logits).dims.empty() || old_.at(logits).dims.back() != classes) return nullptr;
       const Node& node = old_.nodes[static_cast<size_t>(made_by)];
       if (node.name == "view" || node.name == "reshape") {
         logits = std::get<ValueId>(node.arguments[0]);
@@ -188,6 +192,10 @@ class Rewriter {
     return cross_entropy(node, log->arguments[0]);
   }
 
+  static bool reduces(const Argument& reduction) {
+    const int64_t kind = std::get<Extent>(reduction).value;
+    return 0 <= kind && kind <= 2;
+  }
   // The reduction of a loss of single elements: 0 none, 1 the mean, 2 the sum.
   void reduce(ValueId losses, const Argument& reduction, ValueId output) {
     const int64_t kind = std::get<Extent>(reduction).value;
@@ -199,6 +207,7 @@ class Rewriter {
 
   bool squares(const Node& node) {
     const ValueId x = std::get<ValueId>(node.arguments[0]);
+    if (!reduces(node.arguments[2])) return false;
     const ValueId difference = each("sub.Tensor", {x, node.arguments[1], Extent{1}}, x);
     reduce(each("square", {difference}, x), node.arguments[2], node.outputs[0]);
     return true;
@@ -208,6 +217,7 @@ class Rewriter {
   // (1 - t) z + (1 + (p - 1) t) (log(1 + exp(-|z|)) + max(-z, 0)).
   bool logistic(const Node& node) {
     const ValueId z = std::get<ValueId>(node.arguments[0]);
+    if (!reduces(node.arguments[4])) return false;
     const Argument& t = node.arguments[1];
     const ValueId negative = each("neg", {each("abs", {z}, z)}, z);
     const ValueId soft = each("log1p", {each("exp", {negative}, z)}, z);
@@ -352,6 +362,7 @@ class Rewriter {
     if (!mask || is_trained(*mask) || std::get<bool>(node.arguments[5])) return false;
     const auto& queries = old_.at(std::get<ValueId>(node.arguments[0])).dims;
     const auto& keys = old_.at(std::get<ValueId>(node.arguments[1])).dims;
+    const auto& values_dims = old_.at(std::get<ValueId>(node.arguments[2])).dims;
     const std::vector<Extent>& dims = old_.at(*mask).dims;
     if (dims.size() < 2 || queries.size() < 2 || dims[dims.size() - 2] != queries[queries.size() - 2] ||
         dims.back() != keys[keys.size() - 2] || dims.back().per_sample)
@@ -360,6 +371,9 @@ class Rewriter {
     if (!values) return false;
     const Sight sight = sight_of(*values, dims.back().value);
     if (sight == Sight::Other) return false;
+    // Only the fused attention knows a causal order.
+    const bool same_widths = !queries.empty() && queries.back() == keys.back() && keys == values_dims;
+    if (sight == Sight::Causal && !same_widths) return false;
     Node plain = node;
     plain.arguments[3] = {};
     plain.arguments[5] = sight == Sight::Causal;

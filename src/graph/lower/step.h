@@ -89,6 +89,7 @@ class Frame {
   struct Sum {
     Tensor tensor;
     bool begun = false;
+    bool lent = false;  // a step computes it in place
   };
   const BlockBase& of(int base) const { return bases_[static_cast<size_t>(base)]; }
   bool is_whole(const Operand& operand) const;
@@ -114,7 +115,8 @@ class Step {
   virtual void backward(Frame& frame, Saved& saved, Tensor dy) const = 0;
   // Gradients of weights, which may be computed any time later.
   virtual void backward_weight(Frame& /*frame*/, Saved& /*saved*/, Tensor /*dy*/) const {}
-  virtual bool has_weight_part() const { return false; }
+  // The parameters whose gradients backward_weight computes.
+  virtual std::vector<Operand> weight_operands() const { return {}; }
   // Whether forward adds to gradients of weights if a backward follows, as Layer::adds_in_forward.
   virtual bool adds_in_forward() const { return false; }
   // What the backward parts read: operands, and whether they read the output.

@@ -14,6 +14,11 @@ namespace {
 // Arguments of the operation.
 enum AttentionArgument : size_t { kQuery, kKey, kValue, kMask, kProbability, kCausal, kScale, kGrouped };
 
+// Whether queries see the keys of the same positions, in heads of one width.
+bool fuses(const std::vector<Extent>& q, const std::vector<Extent>& k, const std::vector<Extent>& v) {
+  return q[2] == k[2] && q[3] == k[3] && k == v && q[0] == k[0];
+}
+
 double scale_of(const StepParts& parts) {
   const int64_t width = parts.operand(kQuery).view.dims.back().fixed;
   return parts.number(kScale, 1 / std::sqrt(static_cast<double>(width)));
@@ -327,13 +332,23 @@ std::string attention_limit(const Graph& graph, const Node& node) {
   const auto dims = [&](size_t argument) {
     return graph.at(std::get<ValueId>(node.arguments.at(argument))).dims;
   };
-  if (dims(kQuery).size() != 4)
-    return fmt::format("its queries have the shape {}, not [samples, heads, positions, width]",
-                       to_text(dims(kQuery)));
-  const bool masked = std::holds_alternative<ValueId>(node.arguments[kMask]);
-  if (std::get<bool>(node.arguments[kCausal]) && !masked && dims(kQuery)[2] != dims(kKey)[2])
-    return fmt::format("it is causal with {} queries and {} keys, and needs equally many",
-                       to_text(dims(kQuery)[2]), to_text(dims(kKey)[2]));
+  const std::vector<Extent> q = dims(kQuery), k = dims(kKey), v = dims(kValue);
+  if (q.size() != 4 || k.size() != 4 || v.size() != 4)
+    return fmt::format(
+        "its queries, keys and values have the shapes {}, {} and {}, not [samples, heads, positions, width]",
+        to_text(q), to_text(k), to_text(v));
+  const auto number = [](const Extent& extent) { return extent.per_sample ? 0 : extent.value; };
+  if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || k[2] != v[2] || number(k[1]) < 1 || number(q[3]) < 1 ||
+      number(q[2]) < 1 || number(k[2]) < 1 || number(v[3]) < 1 || number(q[1]) < 1 ||
+      number(q[1]) % number(k[1]) != 0)
+    return fmt::format("its queries {} do not fit its keys {} and values {}", to_text(q), to_text(k),
+                       to_text(v));
+  if (std::get<bool>(node.arguments[kCausal]) && !fuses(q, k, v))
+    return fmt::format(
+        "it is causal with queries {}, keys {} and values {}, which need equal positions and widths",
+        to_text(q), to_text(k), to_text(v));
+  if (graph.has_batch && q[0] != Extent{1, true} && std::get<double>(node.arguments[kProbability]) > 0)
+    return fmt::format("it has dropout and queries {}, whose first axis has to be the samples", to_text(q));
   return {};
 }
 

@@ -167,6 +167,15 @@ class LinearCrossEntropy final : public Step {
   SlotId dx_;
 };
 
+// Argument `scores` has a column for each class.
+template <size_t Scores>
+std::string classes_limit(const Graph& graph, const Node& node) {
+  const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[Scores])).dims;
+  if (dims.empty() || dims.back().per_sample || dims.back().value < 1)
+    return fmt::format("its classes are the last axis of {}, which must have a fixed length", to_text(dims));
+  return {};
+}
+
 }  // namespace
 
 void add_loss_rules(std::vector<Rule>& rules) {
@@ -174,12 +183,12 @@ void add_loss_rules(std::vector<Rule>& rules) {
                    [](const StepParts& parts) -> std::unique_ptr<Step> {
                      return std::make_unique<CrossEntropySum>(parts);
                    },
-                   1U << 1, 0, true});
+                   1U << 1, 0, true, nullptr, classes_limit<0>});
   rules.push_back({"linear_cross_entropy",
                    [](const StepParts& parts) -> std::unique_ptr<Step> {
                      return std::make_unique<LinearCrossEntropy>(parts);
                    },
-                   1U << 3, 1U << 1 | 1U << 2, true});
+                   1U << 3, 1U << 1 | 1U << 2, true, nullptr, classes_limit<0>});
 }
 
 }  // namespace trifold::graph

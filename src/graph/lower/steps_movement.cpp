@@ -131,7 +131,11 @@ std::string batch_axis_limit(const Graph& graph, const Node& node) {
   const std::vector<Extent>& dims = graph.at(node.outputs.front()).dims;
   const int64_t axis = std::get<Extent>(node.arguments.at(1)).value;
   const size_t at = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis);
-  if (at < dims.size() && dims[at].per_sample) return "it concatenates along the axis of the samples";
+  if (at >= dims.size()) return fmt::format("its axis {} is not one of {}", axis, to_text(dims));
+  if (dims[at].per_sample) return "it concatenates along the axis of the samples";
+  for (size_t i = at; i < dims.size(); ++i)
+    if (dims[i].per_sample)
+      return fmt::format("its result {} has the samples after axis {}", to_text(dims), axis);
   return {};
 }
 
@@ -145,7 +149,7 @@ void add_movement_rules(std::vector<Rule>& rules) {
       {"dense", make_copy},
       {"detach", make_copy},
       {"cat", make_cat, 0, 0, false, nullptr, batch_axis_limit},
-      {"stack", make_stack},
+      {"stack", make_stack, 0, 0, false, nullptr, batch_axis_limit},
       {"slice_scatter", [](const StepParts& parts) { return scatter(parts, "slice.Tensor", 2); }},
       {"select_scatter", [](const StepParts& parts) { return scatter(parts, "select.int", 2); }},
   };

@@ -76,7 +76,12 @@ class LinearStep final : public Step {
     frame.give(x_, dx);
   }
 
-  bool has_weight_part() const override { return trains_weight_ || trains_bias_; }
+  std::vector<Operand> weight_operands() const override {
+    std::vector<Operand> all;
+    if (trains_weight_) all.push_back({weight_.base, {}});
+    if (trains_bias_) all.push_back(bias_);
+    return all;
+  }
   void backward_weight(Frame& frame, Saved&, Tensor dy) const override {
     Run& run = frame.run;
     const Tensor out = rows(dy, weight_.outputs);
@@ -110,15 +115,21 @@ class LinearStep final : public Step {
   bool trains_weight_, trains_bias_;
 };
 
-// y = a b over matrices: a [.., M, K] and b [.., K, N], broadcast over all axes but the last two.
+// y = a b + bias over matrices: a [.., M, K] and b [.., K, N], broadcast over all axes but the last two.
 class MatrixProduct final : public Step {
  public:
-  MatrixProduct(const StepParts& parts, const Operand& a, const Operand& b)
-      : result_(parts.result()), a_(spread(a)), b_(spread(b)) {}
+  MatrixProduct(const StepParts& parts, const Operand& a, const Operand& b, const Operand& bias = {})
+      : result_(parts.result()), a_(spread(a)), b_(spread(b)), bias_(bias) {
+    if (bias_.exists()) bias_.view = broadcast(bias_.view, result_.dims);
+  }
 
   void forward(Frame& frame, Saved&, Tensor y) const override {
     multiply(frame, in_order(y, result_.box(frame.batch)), matrices(frame, a_, y.dtype),
              matrices(frame, b_, y.dtype));
+    if (!bias_.exists()) return;
+    const StridedTensor bias = frame.strided(bias_, y.dtype);
+    const Box box = result_.box(frame.batch);
+    frame.map(y, {y, bias.tensor}, {MapOp::Add, 1, 0, box, {contiguous_view(box), bias.view}});
   }
 
   void backward(Frame& frame, Saved&, Tensor dy) const override {
@@ -135,6 +146,7 @@ class MatrixProduct final : public Step {
                matrices(frame, a_, dy.dtype).transposed(), out);
       frame.give(b_, db);
     }
+    if (frame.wants(bias_)) frame.give(bias_, {dy});
   }
 
   std::vector<Operand> reads() const override { return {a_, b_}; }
@@ -149,7 +161,7 @@ class MatrixProduct final : public Step {
   }
 
   View result_;
-  Operand a_, b_;
+  Operand a_, b_, bias_;
 };
 
 Operand with_axes_swapped(Operand operand) {
@@ -168,11 +180,14 @@ std::unique_ptr<Step> linear_step(const StepParts& parts, const Operand& x, cons
 std::unique_ptr<Step> make_linear(const StepParts& parts) {
   const Operand weight = parts.operand(1);
   if (is_weight(parts, weight)) return linear_step(parts, parts.operand(0), weight, parts.operand(2), true);
-  return std::make_unique<MatrixProduct>(parts, parts.operand(0), with_axes_swapped(weight));
+  return std::make_unique<MatrixProduct>(parts, parts.operand(0), with_axes_swapped(weight),
+                                         parts.operand(2));
 }
 
 std::unique_ptr<Step> make_addmm(const StepParts& parts) {
-  return linear_step(parts, parts.operand(1), parts.operand(2), parts.operand(0), false);
+  const Operand weight = parts.operand(2);
+  if (is_weight(parts, weight)) return linear_step(parts, parts.operand(1), weight, parts.operand(0), false);
+  return std::make_unique<MatrixProduct>(parts, parts.operand(1), weight, parts.operand(0));
 }
 
 std::unique_ptr<Step> make_product(const StepParts& parts) {
@@ -181,34 +196,36 @@ std::unique_ptr<Step> make_product(const StepParts& parts) {
   return std::make_unique<MatrixProduct>(parts, a, b);
 }
 
-std::string product_limit(const Graph& graph, const Node& node) {
-  for (const size_t argument : {size_t{0}, size_t{1}}) {
+// Factors are arguments `first` and the next one.
+std::string factors_limit(const Graph& graph, const Node& node, size_t first) {
+  for (const size_t argument : {first, first + 1}) {
     const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments.at(argument))).dims;
     if (dims.size() < 2)
       return fmt::format("a factor has the shape {}, and has to have two axes", to_text(dims));
   }
   return {};
 }
+std::string product_limit(const Graph& graph, const Node& node) { return factors_limit(graph, node, 0); }
 
-std::string addmm_limit(const Graph& /*graph*/, const Node& node) {
+std::string addmm_limit(const Graph& graph, const Node& node) {
   for (const size_t argument : {size_t{3}, size_t{4}}) {
     const auto* whole = std::get_if<Extent>(&node.arguments.at(argument));
     const auto* real = std::get_if<double>(&node.arguments.at(argument));
     if ((whole == nullptr || *whole != Extent{1}) && (real == nullptr || *real != 1))
       return "its factors alpha and beta have to be 1";
   }
-  return {};
+  return factors_limit(graph, node, 1);
 }
 
 }  // namespace
 
 void add_product_rules(std::vector<Rule>& rules) {
   const std::vector<Rule> all{
-      {"linear", make_linear, 0, 1U << 2},
+      {"linear", make_linear, 0, 1U << 2, false, nullptr, product_limit},
       {"addmm", make_addmm, 0, 1U << 0 | 1U << 2, false, nullptr, addmm_limit},
       {"matmul", make_product, 0, 0, false, nullptr, product_limit},
-      {"mm", make_product},
-      {"bmm", make_product},
+      {"mm", make_product, 0, 0, false, nullptr, product_limit},
+      {"bmm", make_product, 0, 0, false, nullptr, product_limit},
   };
   rules.insert(rules.end(), all.begin(), all.end());
 }

@@ -90,7 +90,11 @@ class Norm final : public Step {
     frame.give(x_, dx);
   }
 
-  std::vector<Operand> reads() const override { return {x_}; }
+  std::vector<Operand> reads() const override {
+    std::vector<Operand> all{x_};
+    if (gain_.operand().exists()) all.push_back(gain_.operand());
+    return all;
+  }
 
  private:
   RowGradients gradients(Frame& frame) const {
@@ -127,7 +131,10 @@ std::unique_ptr<Step> make_rms_norm(const StepParts& parts) {
 
 std::string norm_limit(const Graph& graph, const Node& node) {
   const auto& axes = std::get<std::vector<Extent>>(node.arguments.at(1));
-  if (axes.size() != 1 || graph.at(std::get<ValueId>(node.arguments[0])).dims.back() != axes.front())
+  const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[0])).dims;
+  if (dims.empty() || dims.back().per_sample || dims.back().value < 1)
+    return fmt::format("its input has the shape {}, whose last axis must have a fixed length", to_text(dims));
+  if (axes.size() != 1 || dims.back() != axes.front())
     return fmt::format("it normalises over {}, and only the last axis is possible", to_text(axes));
   return {};
 }
@@ -160,8 +167,9 @@ class Softmax final : public Step {
 std::string softmax_limit(const Graph& graph, const Node& node) {
   const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[0])).dims;
   const int64_t axis = std::get<Extent>(node.arguments[1]).value, rank = static_cast<int64_t>(dims.size());
-  if (rank == 0 || (axis != -1 && axis != rank - 1))
-    return fmt::format("it is over axis {} of {}, and only the last axis is possible", axis, to_text(dims));
+  if (rank == 0 || (axis != -1 && axis != rank - 1) || dims.back().per_sample || dims.back().value < 1)
+    return fmt::format("it is over axis {} of {}, and only a last axis of a fixed length is possible", axis,
+                       to_text(dims));
   return {};
 }
 
@@ -181,7 +189,9 @@ class Lookup final : public Step {
                             as_rows(frame.dense(table_, y.dtype), width_), frame.dense(ids_), 0, false);
   }
   void backward(Frame&, Saved&, Tensor) const override {}
-  bool has_weight_part() const override { return trains_; }
+  std::vector<Operand> weight_operands() const override {
+    return trains_ ? std::vector{table_} : std::vector<Operand>();
+  }
   void backward_weight(Frame& frame, Saved&, Tensor dy) const override {
     const Tensor ids = frame.dense(trained_ids_);
     const Tensor order = frame.temporary(DType::I32, ids.shape);
@@ -199,6 +209,14 @@ class Lookup final : public Step {
 
 std::unique_ptr<Step> make_lookup(const StepParts& parts) {
   return std::make_unique<Lookup>(parts, parts.operand(0), parts.operand(1), parts.operand(1));
+}
+std::string lookup_limit(const Graph& graph, const Node& node) {
+  const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[0])).dims;
+  if (dims.size() != 2 || dims[1].per_sample || dims[1].value < 1)
+    return fmt::format("its table has the shape {}, not rows of a fixed length", to_text(dims));
+  if (node.name == "embedding" && (std::get<bool>(node.arguments[3]) || std::get<bool>(node.arguments[4])))
+    return "its gradients are scaled by frequency, or sparse";
+  return {};
 }
 std::unique_ptr<Step> make_padded_lookup(const StepParts& parts) {
   return std::make_unique<Lookup>(parts, parts.operand(0), parts.operand(1), parts.operand(2));
@@ -274,8 +292,9 @@ void add_row_rules(std::vector<Rule>& rules) {
       {"log_softmax.int",
        [](const StepParts& parts) -> std::unique_ptr<Step> { return std::make_unique<Softmax>(parts, true); },
        0, 0, false, nullptr, softmax_limit},
-      {"embedding", make_lookup, 1U << 1, 1U << 0, false, nullptr, nullptr, true},
-      {"embedding_padded", make_padded_lookup, 1U << 1 | 1U << 2, 1U << 0, false, nullptr, nullptr, true},
+      {"embedding", make_lookup, 1U << 1, 1U << 0, false, nullptr, lookup_limit, true},
+      {"embedding_padded", make_padded_lookup, 1U << 1 | 1U << 2, 1U << 0, false, nullptr, lookup_limit,
+       true},
       {"sum", [](const StepParts& parts) { return sum_over(parts, {}, false); }, 0, 0, true},
       {"mean", [](const StepParts& parts) { return sum_over(parts, {}, true); }, 0, 0, true},
       {"sum.dim_IntList", [](const StepParts& parts) { return sum_over(parts, parts.integers(1), false); }},

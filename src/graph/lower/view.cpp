@@ -220,6 +220,7 @@ Box View::box(int64_t batch) const {
 }
 
 StridedView View::strided(int64_t batch) const {
+  check(strides.size() <= kMostAxes, "a value has {} axes, more than {}", strides.size(), kMostAxes);
   StridedView view;
   view.begin = begin.at(batch);
   for (size_t axis = 0; axis < strides.size(); ++axis) view.strides[axis] = strides[axis].at(batch);
@@ -283,10 +284,15 @@ std::optional<View> view_of(const Graph& graph, const Node& node, size_t output,
 }
 
 View broadcast(const View& view, const std::vector<Size>& to) {
+  check(view.dims.size() <= to.size(), "a value of {} axes cannot have the shape of one of {}",
+        view.dims.size(), to.size());
   View wide{view.begin, to, std::vector<Size>(to.size())};
   const size_t added = to.size() - view.dims.size();
-  for (size_t axis = 0; axis < view.dims.size(); ++axis)
+  for (size_t axis = 0; axis < view.dims.size(); ++axis) {
+    check(view.dims[axis] == to[added + axis] || view.dims[axis] == Size{1, 0},
+          "axis {} has another extent than the shape that it is repeated to", axis);
     if (view.dims[axis] == to[added + axis]) wide.strides[added + axis] = view.strides[axis];
+  }
   return wide;
 }
 

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kStridedThreads)
 
 // ---- maps ----
 
-constexpr int kMapEach = 2;  // elements of a thread, which chooses the formula once; four would spill registers
+constexpr int kMapEach =
+    2;  // elements of a thread, which chooses the formula once; four would spill registers
 
 template <class Wide, class Line>
 __device__ inline bool apply_line(MapOp op, Wide (&y)[kMapEach],
