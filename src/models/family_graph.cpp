@@ -47,7 +47,7 @@ Boundary output_of(const graph::LoweredGraph& lowered, size_t block) {
 Model make_graph(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout) {
   const std::shared_ptr<const graph::ModelFile> file = file_of(config);
   const std::shared_ptr<const graph::LoweredGraph> lowered(file, &file->lowered());
-  graph::ModelParameters parameters(*lowered, {Init::Kind::Given, 0, file});
+  graph::ModelParameters parameters(*lowered, {Init::Kind::Given, 0, file.get()});
   Model model;
   const size_t count = lowered->blocks.size();
   for (size_t block = 0; block < count; ++block) {

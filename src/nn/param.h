@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -37,8 +36,8 @@ class GivenValues {
 struct Init {
   enum class Kind { Zeros, Ones, Normal, Given };
   Kind kind = Kind::Zeros;
-  double std = 0;  // standard deviation of Normal
-  std::shared_ptr<const GivenValues> given = {};
+  double std = 0;                      // standard deviation of Normal
+  const GivenValues* given = nullptr;  // for Given; outlives the parameters
 };
 
 struct ParamSpec {

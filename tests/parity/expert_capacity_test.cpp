@@ -169,7 +169,7 @@ TEST(ExpertCapacity, BoundsThePlannedMemory) {
 TEST(ExpertCapacity, ADroppedChoiceAddsNothing) {
   constexpr int64_t kTokens = 10, kSeq = 5, kWidth = 6, kFfn = 3, kExperts = 4, kChoices = 2;
   constexpr double kFactor = 0.4;  // 5 x 2 / 4 x 0.4 = 1
-  const Init kNormal{Init::Kind::Normal, 0.5};
+  constexpr Init kNormal{Init::Kind::Normal, 0.5};
   using Values = LayerBench::Values;
   for (const KeptChoices kept : {KeptChoices::LargestGates, KeptChoices::FirstTokens})
     run_ranks(1, [&](Communicator& world) {

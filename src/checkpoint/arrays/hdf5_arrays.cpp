@@ -83,7 +83,9 @@ class Search {
       ok(H5Lget_info(group, name.c_str(), &link, H5P_DEFAULT), "read a link");
       if (link.type != H5L_TYPE_HARD) continue;  // another name of an object, perhaps of another file
       const Handle object(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose, "open an object");
-      const std::string whole = path.empty() ? name : path + "/" + name;
+      std::string whole = path;
+      if (!path.empty()) whole += "/";
+      whole += name;
       if (H5Iget_type(object) == H5I_DATASET) add(object, whole);
       if (H5Iget_type(object) == H5I_GROUP && depth < kMostDepth) visit(object, whole, depth + 1);
     }

@@ -22,7 +22,7 @@ namespace trifold {
 // train_iters of a benchmark). Values that depend on the host or on files stay unset: threads_per_rank, vocab_size,
 // tokenizer_type. Given values are never changed. Throws Error(BadInput) listing all problems.
 OptionTable options_of(PretrainConfig& config);
-Findings findings(const PretrainConfig& config);
+Findings findings(const PretrainConfig& given);
 PretrainConfig resolve(PretrainConfig config);
 
 OptionTable options_of(FinetuneConfig& config);
@@ -50,11 +50,11 @@ Findings findings(const ConvertConfig& config);
 ConvertConfig resolve(ConvertConfig config);
 
 OptionTable options_of(BenchConfig& config);
-Findings findings(const BenchConfig& config);
+Findings findings(const BenchConfig& given);
 BenchConfig resolve(BenchConfig config);
 
 OptionTable options_of(PlanConfig& config);
-Findings findings(const PlanConfig& config);
+Findings findings(const PlanConfig& given);
 PlanConfig resolve(PlanConfig config);
 
 OptionTable options_of(PlanLinesConfig& config);

@@ -141,7 +141,7 @@ const MappedFile& ArrayFiles::map(const std::string& path) {
 }
 
 std::byte* ArrayFiles::allocate(int64_t bytes) {
-  memory_.push_back(Buffer(static_cast<size_t>(bytes)));
+  memory_.emplace_back(static_cast<size_t>(bytes));
   return memory_.back().data();
 }
 

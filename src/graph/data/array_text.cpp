@@ -79,8 +79,8 @@ class ArrayText final : public TrainingText {
 
 }  // namespace
 
-std::unique_ptr<TrainingText> open_arrays(std::shared_ptr<const ModelFile> model, const DataConfig& data,
-                                          DType sums) {
+std::unique_ptr<TrainingText> open_arrays(const std::shared_ptr<const ModelFile>& model,
+                                          const DataConfig& data, DType sums) {
   if (data.arrays.empty()) bad_input("--arrays is needed: the arrays that the model reads, as NAME=PATH");
   auto shared = std::make_shared<const Shared>(Shared{model, model->preparation(sums)});
   return std::make_unique<ArrayText>(std::move(shared), data);

@@ -12,7 +12,7 @@ namespace trifold::graph {
 
 // Opens the arrays for a model; `sums` as in ModelFile::preparation. BadInput for every mistake in the files, and if
 // they are not what the model reads.
-std::unique_ptr<TrainingText> open_arrays(std::shared_ptr<const ModelFile> model, const DataConfig& data,
-                                          DType sums);
+std::unique_ptr<TrainingText> open_arrays(const std::shared_ptr<const ModelFile>& model,
+                                          const DataConfig& data, DType sums);
 
 }  // namespace trifold::graph

@@ -22,8 +22,8 @@ namespace trifold::graph {
 template <class T>
 struct Unfilled : std::allocator<T> {
   template <class U>
-  struct rebind {
-    using other = Unfilled<U>;
+  struct rebind {               // NOLINT(readability-identifier-naming): as std::allocator_traits wants it
+    using other = Unfilled<U>;  // NOLINT(readability-identifier-naming)
   };
   template <class U>
   void construct(U* at) noexcept {

@@ -10,13 +10,13 @@ namespace trifold::graph {
 namespace {
 
 // Whether a relation holds between elements, in the type that combines both.
-template <auto f>
+template <auto F>
 Array compare(const Call& call) {
   const HostOperand a = call.operand(0), b = call.operand(1);
   const ElementType type = combined_type(a, b), computed = computed_type(type);
   const HostOperand x = a.as(type).as(computed), y = b.as(type).as(computed);
   Array to = make_array(ElementType::Bool, broadcast_dims(x.array().dims, y.array().dims));
-  dispatch_computed(computed, [&]<class T>(T) { map_pairs<bool, T>(x.array(), y.array(), to, f); });
+  dispatch_computed(computed, [&]<class T>(T) { map_pairs<bool, T>(x.array(), y.array(), to, F); });
   return to;
 }
 
@@ -28,14 +28,14 @@ constexpr auto kGreater = []<class T>(T a, T b) { return a > b; };
 constexpr auto kGreaterOrEqual = []<class T>(T a, T b) { return a >= b; };
 
 // Both operands as bools or as i64: logical operations, and those on bits.
-template <auto f>
+template <auto F>
 Array combine(const Call& call, ElementType computed) {
   const HostOperand x = call.operand(0).as(computed), y = call.operand(1).as(computed);
   Array to = make_array(computed, broadcast_dims(x.array().dims, y.array().dims));
   if (computed == ElementType::Bool)
-    map_pairs<bool, bool>(x.array(), y.array(), to, f);
+    map_pairs<bool, bool>(x.array(), y.array(), to, F);
   else
-    map_pairs<int64_t, int64_t>(x.array(), y.array(), to, f);
+    map_pairs<int64_t, int64_t>(x.array(), y.array(), to, F);
   return converted(std::move(to), call.type());
 }
 
@@ -43,15 +43,15 @@ Array combine(const Call& call, ElementType computed) {
 constexpr auto kAnd = []<class T>(T a, T b) { return static_cast<T>(a & b); };
 constexpr auto kOr = []<class T>(T a, T b) { return static_cast<T>(a | b); };
 
-template <auto f>
+template <auto F>
 Array logical(const Call& call) {
-  return combine<f>(call, ElementType::Bool);
+  return combine<F>(call, ElementType::Bool);
 }
 
-template <auto f>
+template <auto F>
 Array bitwise(const Call& call) {
   if (is_float(call.type())) bad_input("bits of {} cannot be combined", name_of(call.type()));
-  return combine<f>(call, computed_type(call.type()));
+  return combine<F>(call, computed_type(call.type()));
 }
 
 Array logical_not(const Call& call) {
@@ -70,14 +70,14 @@ Array bitwise_not(const Call& call) {
   return converted(std::move(to), call.type());
 }
 
-template <auto f>
+template <auto F>
 Array test_float(const Call& call) {
   const HostOperand a = call.operand(0).as(computed_type(call.operand(0).array().type));
   Array to = make_array(ElementType::Bool, a.array().dims);
   dispatch_computed(a.array().type, [&]<class T>(T) {
     map_elements<bool, T>(a.array(), to, [](T p) {
       if constexpr (std::is_floating_point_v<T>)
-        return f(p);
+        return F(p);
       else
         return false;
     });

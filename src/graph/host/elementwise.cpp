@@ -203,13 +203,13 @@ Array clamp(const Call& call) {
 }
 
 // Rows of functions that integers have too, and of functions of floats only.
-template <auto f>
+template <auto F>
 Array each_element(const Call& call) {
-  return of_elements(call, call.operand(0), f);
+  return of_elements(call, call.operand(0), F);
 }
-template <auto f>
+template <auto F>
 Array each_float(const Call& call) {
-  return of_floats(call, f);
+  return of_floats(call, F);
 }
 
 constexpr auto kNegate = []<class T>(T a) { return minus(T{}, a); };

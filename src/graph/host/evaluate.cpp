@@ -20,11 +20,11 @@ std::vector<HostRow> sorted_host_rows() {
 }
 
 const HostRow* find_host_row(const Node& node) {
-  static const std::vector<HostRow> rows = sorted_host_rows();
+  static const std::vector<HostRow> kRows = sorted_host_rows();
   if (node.operation == nullptr) return nullptr;
-  const auto at = std::lower_bound(rows.begin(), rows.end(), node.operation->name,
+  const auto at = std::lower_bound(kRows.begin(), kRows.end(), node.operation->name,
                                    [](const HostRow& row, std::string_view name) { return row.name < name; });
-  return at != rows.end() && at->name == node.operation->name ? &*at : nullptr;
+  return at != kRows.end() && at->name == node.operation->name ? &*at : nullptr;
 }
 
 // A file may give an output any shape; what reads it relies on that.

@@ -20,7 +20,7 @@ namespace trifold::graph {
 // The parameters of a model while its blocks are made.
 struct ModelParameters {
   ModelParameters(const LoweredGraph& lowered, Init values)
-      : init(std::move(values)), first_uses(lowered.bases.size()) {}
+      : init(values), first_uses(lowered.bases.size()) {}
 
   Init init;                        // for all parameters
   std::vector<ParamId> first_uses;  // for each of LoweredGraph::bases

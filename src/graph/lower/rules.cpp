@@ -66,11 +66,11 @@ std::vector<Rule> sorted_rules() {
 }  // namespace
 
 const Rule* find_rule(std::string_view name) {
-  static const std::vector<Rule> all = sorted_rules();
+  static const std::vector<Rule> kAll = sorted_rules();
   const auto at =
-      std::lower_bound(all.begin(), all.end(), name,
+      std::lower_bound(kAll.begin(), kAll.end(), name,
                        [](const Rule& rule, std::string_view wanted) { return rule.name < wanted; });
-  return at != all.end() && at->name == name ? &*at : nullptr;
+  return at != kAll.end() && at->name == name ? &*at : nullptr;
 }
 
 }  // namespace trifold::graph

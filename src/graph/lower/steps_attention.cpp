@@ -12,7 +12,7 @@ namespace trifold::graph {
 namespace {
 
 // Arguments of the operation.
-enum AttentionArgument : size_t { kQuery, kKey, kValue, kMask, kProbability, kCausal, kScale, kGrouped };
+constexpr size_t kQuery = 0, kKey = 1, kValue = 2, kMask = 3, kProbability = 4, kCausal = 5, kScale = 6;
 
 // Whether queries see the keys of the same positions, in heads of one width.
 bool fuses(const std::vector<Extent>& q, const std::vector<Extent>& k, const std::vector<Extent>& v) {

@@ -64,7 +64,7 @@ class Broadcast final : public Step {
     double a = 0;
   };
 
-  Broadcast(const StepParts& parts, std::vector<Operand> operands, MapOp op, double a,
+  Broadcast(const StepParts& parts, const std::vector<Operand>& operands, MapOp op, double a,
             std::vector<Gradient> gradients)
       : result_(parts.result()), op_(op), a_(a) {
     for (const Operand& operand : operands)
