@@ -71,7 +71,7 @@ StridedView contiguous_view(const Box& box) {
   for (int axis = box.rank - 1; axis >= 0; --axis) {
     const auto at = static_cast<size_t>(axis);
     view.strides[at] = stride;
-    stride *= box.extents[at];
+    stride *= std::max<int64_t>(box.extents[at], 1);  // an empty axis does not make the strides of others 0
   }
   return view;
 }

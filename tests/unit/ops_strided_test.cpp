@@ -464,5 +464,15 @@ TEST(StridedCounts, CountElementsOfViews) {
   EXPECT_EQ(flops, (std::vector<double>{0, 0, 0, 2.0 * 6 * 4 * 5 * 6}));
 }
 
+// A part of no columns, as graphs concatenate it, is copied like any other.
+TEST(StridedCopy, OfAnEmptyPart) {
+  const Box box{2, {3, 0}};
+  EXPECT_EQ(contiguous_view(box).strides[0], 1);
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Inline, pool);
+  const Tensor x = dry(DType::F32, {0}), y = dry(DType::F32, {0});
+  cpu_ops().strided_copy(stream, y, contiguous_view(box), x, contiguous_view(box), box);
+}
+
 }  // namespace
 }  // namespace trifold::ops_test

@@ -39,7 +39,7 @@ std::vector<int64_t> row_major(const std::vector<int64_t>& dims) {
   int64_t stride = 1;
   for (size_t axis = dims.size(); axis-- > 0;) {
     strides[axis] = stride;
-    stride *= dims[axis];
+    stride *= std::max<int64_t>(dims[axis], 1);
   }
   return strides;
 }
@@ -233,7 +233,7 @@ bool View::is_dense() const {
     for (size_t axis = dims.size(); axis-- > 0;) {
       const int64_t extent = dims[axis].at(samples);
       if (extent != 1 && strides[axis].at(samples) != stride) return false;
-      stride *= extent;
+      stride *= std::max<int64_t>(extent, 1);
     }
   }
   return true;
