@@ -26,7 +26,7 @@ struct LanguageFamily {
 
   // ---- Blocks, assembled by make_model ----
 
-  // Makes the whole model, for a family whose blocks are not an embedding, layers and a head; else null.
+  // Makes the whole model. Null if its blocks are an embedding, layers and a head, which the functions below make.
   Model (*make_whole)(const ModelConfig& config, const Mesh& mesh, uint64_t seed, const MeshConfig& layout);
   // Makes the embedding, whose table has several parts only if the head has (tensor_parallel/vocab.h). `tokens`
   // receives the parameters of the embedding's parts.

@@ -34,7 +34,7 @@ double below(double x) { return std::erfc(-x * kRootHalf) / 2; }
 struct Definition {
   MapOp op;
   std::function<double(const In&)> f;
-  bool positive = false;  // of positive numbers only
+  bool positive = false;  // whether its inputs must be positive
   double a = 0.75, b = 0.25;
 };
 
@@ -242,7 +242,7 @@ struct Gradient {
   int input;
   MapOp gradient;
   std::vector<From> from;
-  double a = 0.75;  // of the gradient
+  double a = 0.75;  // the constant of the gradient
 };
 
 const std::vector<Gradient>& gradients() {

@@ -19,7 +19,7 @@ inline void append_number(std::string& text, uint64_t value, int bytes) {
 inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>& members) {
   std::string text, directory;
   for (const auto& [name, content] : members) {
-    std::string common;  // of the local header and the directory's entry
+    std::string common;  // the fields that the local header and the directory's entry share
     for (const int value : {20, 0, 0, 0, 0}) append_number(common, static_cast<uint64_t>(value), 2);
     append_number(common, crc32_of(0, content.data(), content.size()), 4);
     append_number(common, content.size(), 4);

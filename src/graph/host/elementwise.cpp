@@ -79,7 +79,7 @@ void require_float(const Call& call) {
     bad_input("its result is of type {}, but must be a float", name_of(call.type()));
 }
 
-// The same for functions that only floats have, of the first argument.
+// Applies a function that only floats have to the first argument.
 template <class F>
 Array of_floats(const Call& call, F f) {
   require_float(call);

@@ -19,7 +19,7 @@
 
 namespace trifold::graph {
 
-// The value for one sample, if it depends on constants only; else nothing.
+// Returns the value for one sample, or nothing if it depends on more than constants.
 using ConstantOf = FunctionRef<std::optional<Array>(ValueId value)>;
 
 // `trained`: for each value whether it depends on a parameter.
