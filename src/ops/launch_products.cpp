@@ -107,9 +107,10 @@ void linear(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
 
 namespace {
 
-// Matrix `number` of an operand, counted along the inner axis first.
+// Matrix `number` of an operand, counted along the inner axis first; null if the operand is empty and has no memory.
 template <class T>
 T* matrix_at(T* data, const MatrixBatch& batch, int64_t inner, int64_t number) {
+  if (data == nullptr) return data;
   return data + batch.begin + number / inner * batch.outer + number % inner * batch.inner;
 }
 
@@ -137,8 +138,10 @@ void products_over(ThreadPool& pool, const StorageKernels<T>& kernels, C* c, con
                  [&](int64_t row, int64_t column, int64_t rows, int64_t columns) {
                    Matrix<T> rows_of_a = left;
                    Matrix<T> columns_of_b = right;
-                   rows_of_a.data += left.transposed ? row : row * left.stride;
-                   columns_of_b.data += right.transposed ? column * right.stride : column;
+                   if (batch.k > 0) {
+                     rows_of_a.data += left.transposed ? row : row * left.stride;
+                     columns_of_b.data += right.transposed ? column * right.stride : column;
+                   }
                    gemm_alone(kernels, out + row * batch.c.row + column, batch.c.row, rows_of_a, columns_of_b,
                               rows, columns, batch.k, batch.alpha, batch.beta);
                  });

@@ -8,12 +8,18 @@ namespace trifold::cpu {
 
 namespace {
 
+// The element at which a view begins. An empty tensor may have no memory, and then the result is null.
+template <class T>
+T* begin_of(const Tensor& tensor, const StridedView& view) {
+  T* const data = static_cast<T*>(tensor.data);
+  return data == nullptr ? data : data + view.begin;
+}
+
 // Copies a box with a kernel for the types Y and X.
 template <class Y, class X, class Kernel>
 void copy_with(Stream& stream, Tensor y, const StridedView& to, Tensor x, const StridedView& from,
                const Box& box, Kernel kernel) {
-  stream.run([=, pool = &stream.pool(), out = static_cast<Y*>(y.data) + to.begin,
-              in = static_cast<const X*>(x.data) + from.begin] {
+  stream.run([=, pool = &stream.pool(), out = begin_of<Y>(y, to), in = begin_of<const X>(x, from)] {
     for (const WalkPart& part : copy_walks(box, to, from))
       pool->parallel_for(elements_of(part.walk), kCheapGrain, [&](int64_t begin, int64_t end) {
         kernel(out + part.begin[0], in + part.begin[1], part.walk, begin, end);
@@ -76,6 +82,10 @@ struct StridedSum {
 
   // sums[i] = the sum of terms [first, last) for element begin + i of y.
   void sum(double* sums, int64_t begin, int64_t end, int64_t first, int64_t last) const {
+    if (first == last) {  // x may have no memory
+      std::fill_n(sums, end - begin, 0.0);
+      return;
+    }
     const StridedWalk<2>& kept = walks.kept;
     const int64_t stride = kept.strides[1][kept.rank - 1];
     const StridedWalk<1>& summed = walks.summed;
@@ -140,8 +150,8 @@ void strided_sum(const KernelTable& table, Stream& stream, Tensor y, const Strid
     const auto sum = [&](auto of_y) {
       using Y = decltype(of_y);
       stream.run([=, pool = &stream.pool(), kernels = &storage_kernels<T>(table),
-                  results = &storage_kernels<Y>(table), out = y.as<Y>() + to.begin,
-                  in = x.as<T>() + from.begin] {
+                  results = &storage_kernels<Y>(table), out = begin_of<Y>(y, to),
+                  in = begin_of<const T>(x, from)] {
         StridedSum<Y, T>{*kernels, *results, out, in, sum_walks(box, to, from), factor, accumulate}.run(
             *pool);
       });
@@ -226,7 +236,7 @@ void map(const KernelTable& table, Stream& stream, Tensor y, std::span<const Ten
     using T = decltype(zero);
     using Wide = Accumulate<T>;
     std::array<const T*, 3> in{};
-    for (size_t i = 0; i < x.size(); ++i) in[i] = x[i].template as<T>() + map.from[i].begin;
+    for (size_t i = 0; i < x.size(); ++i) in[i] = begin_of<const T>(x[i], map.from[i]);
     stream.run([=, pool = &stream.pool(), out = y.as<T>(), elements = y.elements(), inputs = x.size(),
                 storage = &storage_kernels<T>(table), maps = kernels<Wide>(table).maps] {
       MapBlocks<T> blocks{*storage,   maps[static_cast<int>(map.op)], out, in, {}, inputs, Wide(map.a),
