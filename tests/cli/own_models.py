@@ -26,7 +26,7 @@ def write_npy(path, rows, dims=None):
 class OwnModelsTest(ProgramTest):
     """Its runs have global batches of 8 in micro-batches of 2, of the first 54 of 60 samples; six are for validation."""
 
-    def reference(self, name):
+    def expected(self, name):
         """The losses of the model in PyTorch and the inputs that they are for, as (dims of a sample, rows of numbers)."""
         known = json.loads((MODELS / f"{name}.json").read_text())
         inputs = {}
@@ -41,7 +41,7 @@ class OwnModelsTest(ProgramTest):
         """Writes arrays for a model and returns the words of --arrays. Masks have rows of the reference's inputs."""
         rng = random.Random(5)
         words = []
-        for key, (dims, rows) in self.reference(name)[1].items():
+        for key, (dims, rows) in self.expected(name)[1].items():
             numbers = [number for row in rows for number in row]
             made = [rng.choice(rows) if "mask" in key else [rng.choice(numbers) for _ in rows[0]] for _ in range(samples)]
             write_npy(self.folder / f"{name}_{key}.npy", made, dims)
@@ -58,7 +58,7 @@ class OwnModelsTest(ProgramTest):
     def save_untrained(self, name, *arguments):
         """Writes the checkpoint NAME after a step that changed nothing, because no label counts."""
         words = self.arrays(name)
-        dims = self.reference(name)[1]["labels"][0]
+        dims = self.expected(name)[1]["labels"][0]
         write_npy(self.folder / "none.npy", [[-100] * math.prod(dims)] * 60, dims)
         words = ["labels=none.npy" if word.startswith("labels=") else word for word in words]
         _, err = self.train(name, "--train-iters", 1, "--save", name, *arguments, data=words)

@@ -128,7 +128,7 @@ class Evaluate(OwnModelsTest):
 
     def test_losses_are_those_of_pytorch(self):
         for name in ("gpt2", "t5", "roberta", "whisper", "mixer", "mlp"):
-            known, inputs = self.reference(name)
+            known, inputs = self.expected(name)
             self.save_untrained(name, "--f64")
             words = []
             for key, (dims, rows) in inputs.items():

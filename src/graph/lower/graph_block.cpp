@@ -1,6 +1,7 @@
 #include "graph/lower/graph_block.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -32,6 +33,8 @@ struct GraphBlock::BlockStep {
   std::unique_ptr<Step> step;
   int output = -1;
   bool has_backward = false, has_weight_part = false;
+  // Steps of the block that `backward` and `backward_weight` repeat before this step, in their order.
+  std::vector<int> repeated_first, repeated_for_weight;
   std::string name;  // for a TensorWatch
 };
 
@@ -106,7 +109,7 @@ void GraphBlock::add_parameter(BlockBuilder& builder, BlockBase& base, int index
 
 void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) {
   // All bases first: steps keep no references to them, but rules read them.
-  std::vector<std::vector<std::vector<Operand>>> operands;
+  StepOperands operands;
   for (int i = plan_.begin; i < plan_.end; ++i) {
     const StepPlan& plan = lowered_->steps[static_cast<size_t>(i)];
     operands.push_back(plan.operands);
@@ -134,11 +137,9 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
     if (step.has_backward) {
       const std::vector<Operand> later = step.step->weight_operands();
       output.held = step.has_weight_part = !later.empty();
-      if (step.step->reads_output()) output.kept = true;
-      for (const Operand& operand : step.step->reads()) {
-        BlockBase& read = bases_[static_cast<size_t>(operand.base)];
-        if (read.base->kind == Base::Kind::Computed && !read.enters) read.kept = true;
-      }
+      for (const int read : read_in_backward(step)) bases_[static_cast<size_t>(read)].kept = true;
+      for (const int read : computed_here(step.step->weight_reads()))
+        bases_[static_cast<size_t>(read)].kept = true;
       for (const std::vector<Operand>& of_argument : operands[static_cast<size_t>(i - plan_.begin)])
         for (const Operand& operand : of_argument) {
           const BlockBase& read = bases_[static_cast<size_t>(operand.base)];
@@ -150,6 +151,92 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
     }
     adds_in_forward_ = adds_in_forward_ || step.step->adds_in_forward();
     steps_.push_back(std::move(step));
+  }
+  find_repeated(operands);
+}
+
+std::vector<int> GraphBlock::computed_here(std::span<const Operand> operands) const {
+  std::vector<int> bases;
+  for (const Operand& operand : operands) {
+    const BlockBase& base = bases_[static_cast<size_t>(operand.base)];
+    if (base.base->kind == Base::Kind::Computed && !base.enters) bases.push_back(operand.base);
+  }
+  return bases;
+}
+
+std::vector<int> GraphBlock::read_in_backward(const BlockStep& step) const {
+  std::vector<int> bases = computed_here(step.step->reads());
+  if (step.step->reads_output()) bases.push_back(step.output);
+  return bases;
+}
+
+// A base that a backward part reads is repeated, not kept, if its step is cheap and the operands of the step are available:
+// they enter, are no results, or are kept or repeated themselves. Then finds where the repetition has to take place.
+void GraphBlock::find_repeated(const StepOperands& operands) {
+  std::vector<int> step_of(bases_.size(), -1);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    BlockBase& output = bases_[static_cast<size_t>(steps_[i].output)];
+    step_of[static_cast<size_t>(steps_[i].output)] = static_cast<int>(i);
+    if (!output.kept || !steps_[i].step->is_cheap()) continue;
+    const auto is_available = [&](int base) {
+      const BlockBase& here = bases_[static_cast<size_t>(base)];
+      return here.kept || here.repeated;
+    };
+    output.repeated = true;
+    for (const std::vector<Operand>& of_argument : operands[i]) {
+      const std::vector<int> results = computed_here(of_argument);
+      output.repeated = output.repeated && std::all_of(results.begin(), results.end(), is_available);
+    }
+    output.kept = !output.repeated;
+  }
+  plan_repeats(operands, step_of, &BlockStep::repeated_first, [&](const BlockStep& step) {
+    return step.has_backward ? read_in_backward(step) : std::vector<int>();
+  });
+  plan_repeats(operands, step_of, &BlockStep::repeated_for_weight, [&](const BlockStep& step) {
+    return step.has_weight_part ? computed_here(step.step->weight_reads()) : std::vector<int>();
+  });
+}
+
+// Repeats a step, and those whose results it reads, before the first reader in the order of backward.
+template <class ReadBy>
+void GraphBlock::plan_repeats(const StepOperands& operands, std::span<const int> step_of,
+                              std::vector<int> BlockStep::*repeats, const ReadBy& read_by) {
+  std::vector<bool> planned(steps_.size());
+  for (auto reader = steps_.rbegin(); reader != steps_.rend(); ++reader) {
+    std::set<int> wanted;  // steps; a step reads results of earlier ones only
+    const auto want = [&](const std::vector<int>& bases) {
+      for (const int base : bases) {
+        const int step = step_of[static_cast<size_t>(base)];
+        if (!bases_[static_cast<size_t>(base)].repeated || planned[static_cast<size_t>(step)]) continue;
+        planned[static_cast<size_t>(step)] = true;
+        wanted.insert(step);
+      }
+    };
+    std::vector<int>& steps = (*reader).*repeats;
+    want(read_by(*reader));
+    while (!wanted.empty()) {
+      const int step = *wanted.rbegin();
+      wanted.erase(step);
+      steps.push_back(step);
+      for (const std::vector<Operand>& of_argument : operands[static_cast<size_t>(step)])
+        want(computed_here(of_argument));
+    }
+    std::reverse(steps.begin(), steps.end());
+  }
+}
+
+// Computes outputs of cheap steps again; their memory lasts until the call of the backward part ends.
+void GraphBlock::repeat(Frame& frame, Saved& saved, const std::vector<int>& steps) const {
+  Run& run = frame.run;
+  for (const int index : steps) {
+    const BlockStep& step = steps_[static_cast<size_t>(index)];
+    const BlockBase& output = bases_[static_cast<size_t>(step.output)];
+    const Tensor memory =
+        run.scratch.take(frame.type_of(step.output), {output.base->elements().at(frame.batch)});
+    frame.set_value(step.output, memory);
+    const Arena::Mark temporaries = run.scratch.mark();
+    step.step->forward(frame, saved, memory);
+    run.scratch.release(temporaries);
   }
 }
 
@@ -256,6 +343,7 @@ Tensor GraphBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
     check(frame.begun(step->output), "the result of {} has no gradient", step->name);
     const Tensor gradient = frame.gradient_of(step->output);
     run.show(step->name, "output gradient", gradient);
+    repeat(frame, saved, step->repeated_first);
     const Arena::Mark temporaries = run.scratch.mark();
     frame.begin_step(step->output);
     step->step->backward(frame, saved, gradient);
@@ -270,15 +358,18 @@ Tensor GraphBlock::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 void GraphBlock::backward_weight(Run& run, Saved& saved) const {
   Frame frame(run, bases_, *lowered_, is_first_ ? Tensor{} : saved[x_]);
+  const Arena::Mark before = run.scratch.mark();
   for (size_t i = 0; i < bases_.size(); ++i)
     if (bases_[i].kept) frame.set_value(static_cast<int>(i), saved[bases_[i].value]);
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
     if (!step->has_weight_part) continue;
+    repeat(frame, saved, step->repeated_for_weight);
     const Arena::Mark temporaries = run.scratch.mark();
     frame.begin_step(step->output);
     step->step->backward_weight(frame, saved, saved[bases_[static_cast<size_t>(step->output)].gradient]);
     run.scratch.release(temporaries);
   }
+  run.scratch.release(before);
 }
 
 }  // namespace trifold::graph

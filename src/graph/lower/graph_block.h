@@ -48,11 +48,19 @@ class GraphBlock final : public Layer {
 
  private:
   struct BlockStep;
+  using StepOperands = std::vector<std::vector<std::vector<Operand>>>;  // [step][argument]
 
   int local(int base);
   void add_parameter(BlockBuilder& builder, BlockBase& base, int index, ModelParameters& parameters);
   void make_steps(BlockBuilder& builder, ModelParameters& parameters);
-  void find_kept();
+  // The operands' bases that steps of this block compute; and those, or the output, that a step's backward reads.
+  std::vector<int> computed_here(std::span<const Operand> operands) const;
+  std::vector<int> read_in_backward(const BlockStep& step) const;
+  void find_repeated(const StepOperands& operands);
+  template <class ReadBy>
+  void plan_repeats(const StepOperands& operands, std::span<const int> step_of,
+                    std::vector<int> BlockStep::*repeats, const ReadBy& read_by);
+  void repeat(Frame& frame, Saved& saved, const std::vector<int>& steps) const;
   double loss_weight(int64_t batch) const { return count_.exists() ? 1 : static_cast<double>(batch); }
   void add_loss(Run& run, Frame& frame) const;
   Tensor take_gradients(Run& run, const Frame& frame, Saved& saved) const;

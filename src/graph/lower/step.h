@@ -26,7 +26,8 @@ struct BlockBase {
   bool enters = false;     // part of the block's input
   bool leaves = false;     // part of its output
   Size entering, leaving;  // offsets of these parts, in elements
-  bool kept = false;       // computed here, and read by a backward part
+  bool kept = false;       // computed here, read by a backward part, and not repeated
+  bool repeated = false;   // computed here, and computed again by the backward parts that read it
   bool held = false;       // its gradient is read by backward_weight
   bool needs_gradient = false;
   SlotId value, gradient;  // if kept, and if held
@@ -119,9 +120,13 @@ class Step {
   virtual std::vector<Operand> weight_operands() const { return {}; }
   // Whether forward adds to gradients of weights if a backward follows, as Layer::adds_in_forward.
   virtual bool adds_in_forward() const { return false; }
-  // What the backward parts read: operands, and whether they read the output.
+  // What the backward parts read: the operands of each, and whether `backward` reads the output.
   virtual std::vector<Operand> reads() const { return {}; }
+  virtual std::vector<Operand> weight_reads() const { return {}; }
   virtual bool reads_output() const { return false; }
+  // Whether forward is one pass over its operands, without a product or a sum over many. If the operands are available
+  // in backward, the output of such a step is not kept: forward is called again, and must give the same bits.
+  virtual bool is_cheap() const { return false; }
 };
 
 }  // namespace trifold::graph

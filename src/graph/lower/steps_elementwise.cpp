@@ -44,6 +44,7 @@ class Unary final : public Step {
     return reads_ == Reads::Input ? std::vector{x_} : std::vector<Operand>();
   }
   bool reads_output() const override { return reads_ == Reads::Output; }
+  bool is_cheap() const override { return true; }
 
  private:
   Operand x_;
@@ -118,6 +119,7 @@ class Broadcast final : public Step {
         if (input == kY) return true;
     return false;
   }
+  bool is_cheap() const override { return true; }
 
  private:
   View result_;
@@ -259,6 +261,7 @@ class DropoutStep final : public Step {
     frame.run.ops.dropout(frame.run.stream, dx.tensor, dy, dropout(frame));
     frame.give(x_, dx);
   }
+  bool is_cheap() const override { return true; }
 
  private:
   Dropout dropout(const Frame& frame) const {

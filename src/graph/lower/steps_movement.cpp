@@ -18,6 +18,7 @@ class Copy final : public Step {
   void backward(Frame& frame, Saved&, Tensor dy) const override {
     if (frame.wants(x_)) frame.give(x_, {dy});
   }
+  bool is_cheap() const override { return true; }
 
  private:
   Operand x_;
@@ -61,6 +62,7 @@ class Assembled final : public Step {
     }
     frame.give(whole_, dx);
   }
+  bool is_cheap() const override { return true; }
 
  private:
   static void copy(Frame& frame, Tensor y, const StridedView& to, const Operand& operand) {

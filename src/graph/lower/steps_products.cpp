@@ -95,7 +95,7 @@ class LinearStep final : public Step {
     }
     if (trains_bias_) run.ops.column_sum(run.stream, run.grad(bias_id_), out, run.adds_to(bias_id_));
   }
-  std::vector<Operand> reads() const override {
+  std::vector<Operand> weight_reads() const override {
     return trains_weight_ ? std::vector{x_} : std::vector<Operand>();
   }
 

@@ -95,6 +95,7 @@ class Norm final : public Step {
     if (gain_.operand().exists()) all.push_back(gain_.operand());
     return all;
   }
+  bool is_cheap() const override { return true; }
 
  private:
   RowGradients gradients(Frame& frame) const {
