@@ -275,9 +275,10 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   if (report.batches > 1)
     fmt::print("            times are means over {} global batches without a drain in between\n",
                report.batches);
+  const double rate = static_cast<double>(report.tokens) / report.step_seconds;
   fmt::print("step        {}, {} {}/s, bubble {:.2f} %\n", seconds_text(report.step_seconds),
-             count_text(static_cast<double>(report.tokens) / report.step_seconds),
-             family_of_model(config.run.model).unit, 100 * report.simulation.bubble);
+             rate < 100 ? rate_text(rate) : count_text(rate), family_of_model(config.run.model).unit,
+             100 * report.simulation.bubble);
   if (config.costs)
     fmt::print("            with the times of blocks and messages in {}\n", *config.costs);
   else

@@ -109,8 +109,9 @@ void print_times(const RecommendPlan& plan) {
     fmt::print(
         "            parts in steps whose parts are waited for one by one, "
         "the step in others that are not\n");
-  fmt::print("            {:.0f} samples/s predicted", samples / plan.step.times.step);
-  fmt::print("{}\n", plan.measured ? fmt::format(", {:.0f} measured", samples / plan.measured->step) : "");
+  fmt::print("            {} samples/s predicted", rate_text(samples / plan.step.times.step));
+  fmt::print("{}\n",
+             plan.measured ? fmt::format(", {} measured", rate_text(samples / plan.measured->step)) : "");
   if (plan.measured && plan.loads.size() > 1)
     fmt::print("sent        {} of vectors, gradients and copies by rank 0 in a step; {} counted\n",
                bytes_of(plan.formula_vectors), bytes_of(plan.counted_vectors));

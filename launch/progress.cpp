@@ -257,10 +257,10 @@ std::string Progress::describe(const StepReport& report) const {
   const std::string loss =
       report.skip == StepSkip::NoTokens ? "no loss" : fmt::format("loss {:.4f}", report.loss);
   const std::string skipped = report.skipped() ? fmt::format("skipped: {}  ", reason_of(report.skip)) : "";
-  return fmt::format(
-      "step {:>6}/{}  {}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{:.0f} {}/s  MFU {:.0f}%  ETA {}", report.step,
-      last_step(), loss, routers, text_of_loads(report), report.grad_norm, report.lr, scale, skipped,
-      report.tokens_per_second, unit_, 100 * report.mfu, remaining(report.step));
+  return fmt::format("step {:>6}/{}  {}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{} {}/s  MFU {:.0f}%  ETA {}",
+                     report.step, last_step(), loss, routers, text_of_loads(report), report.grad_norm,
+                     report.lr, scale, skipped, rate_text(report.tokens_per_second), unit_, 100 * report.mfu,
+                     remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {

@@ -62,9 +62,9 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     });
     const std::string norm = clips_ ? fmt::format("grad norm {:.3f}  ", step.grad_norm) : "";
     const std::string text =
-        fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {}{:.0f} samples/s  ETA {}", step.step,
-                    last_step(), step.loss, norm, step.lr, found_text(),
-                    static_cast<double>(samples_) / seconds_, remaining(step.step));
+        fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {}{} samples/s  ETA {}", step.step, last_step(),
+                    step.loss, norm, step.lr, found_text(),
+                    rate_text(static_cast<double>(samples_) / seconds_), remaining(step.step));
     if (!show_step(step.step, text)) return;
     samples_ = 0;
     seconds_ = 0;

@@ -54,6 +54,10 @@ std::string count_text(double value) {
   return fmt::format("{:.{}f}{}", value, unit == 0 ? 0 : value < 10 ? 2 : 1, units[unit]);
 }
 
+std::string rate_text(double per_second) {
+  return fmt::format("{:.{}f}", per_second, per_second < 10 ? 2 : per_second < 100 ? 1 : 0);
+}
+
 std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int pipeline_ranks) {
   const HeadBlocks head = head_of(stages);
   const auto lookups = static_cast<int>(std::count_if(

@@ -14,4 +14,7 @@ std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int
 // "1.01 T", "174.6 G", "38.6 k"
 std::string count_text(double value);
 
+// A rate with at least two digits that count: "0.71", "9.30", "23.4", "9703".
+std::string rate_text(double per_second);
+
 }  // namespace trifold::launch

@@ -41,7 +41,7 @@ class RecommendStorage(KillTest):
             self.recommend(*common, "--save", "plain", "--log-json", "plain.jsonl")
             _, stderr = self.recommend(*common, *STORED, "--save", "files", "--log-json", "files.jsonl")
             self.assertRegex(stderr, r"memory .*; tables in files \d")
-            self.assertRegex(stderr, r"in memory \d+\.\d %  \d+ samples/s")
+            self.assertRegex(stderr, r"in memory \d+\.\d %  [\d.]+ samples/s")
             self.assertEqual(self.curve("plain.jsonl"), self.curve("files.jsonl"))
             self.expect_same("files", "plain")
             # Either run goes on from the other's checkpoint.
