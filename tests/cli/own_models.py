@@ -23,19 +23,34 @@ def write_npy(path, rows, dims=None):
             file.write(struct.pack(f"<{len(row)}{'d' if is_real else 'q'}", *row))
 
 
+def inputs_of(known):
+    """The inputs in a JSON file of tests/data/own_models, as (dims of a sample, rows of numbers)."""
+    inputs = {}
+    for key, value in known.items():
+        if key.startswith("input."):
+            width = math.prod(value["dims"][1:])
+            rows = [value["values"][i:i + width] for i in range(0, len(value["values"]), width)]
+            inputs[key.removeprefix("input.")] = value["dims"][1:], rows
+    return inputs
+
+
+def read_safetensors(path):
+    """The tensors of a file: {name: (type, shape, bytes)}."""
+    data = path.read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"], data[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
+            for name, entry in header.items()}
+
+
 class OwnModelsTest(ProgramTest):
     """Its runs have global batches of 8 in micro-batches of 2, of the first 54 of 60 samples; six are for validation."""
 
     def expected(self, name):
         """The losses of the model in PyTorch and the inputs that they are for, as (dims of a sample, rows of numbers)."""
         known = json.loads((MODELS / f"{name}.json").read_text())
-        inputs = {}
-        for key, value in known.items():
-            if key.startswith("input."):
-                width = math.prod(value["dims"][1:])
-                rows = [value["values"][i:i + width] for i in range(0, len(value["values"]), width)]
-                inputs[key.removeprefix("input.")] = value["dims"][1:], rows
-        return known, inputs
+        return known, inputs_of(known)
 
     def arrays(self, name, samples=60):
         """Writes arrays for a model and returns the words of --arrays. Masks have rows of the reference's inputs."""

@@ -10,7 +10,7 @@ import sys
 import unittest
 import zipfile
 
-from own_models import MODELS, OwnModelsTest
+from own_models import MODELS, OwnModelsTest, read_safetensors
 
 # PyTorch's numbers of element types.
 TYPES = {1: "U8", 2: "I8", 3: "I16", 4: "I32", 5: "I64", 6: "F16", 7: "F32", 8: "F64", 12: "BOOL", 13: "BF16"}
@@ -31,15 +31,6 @@ def state_of(path):
             data = archive.read(f"{folder}/data/weights/{entry['path_name']}")
             state[name] = kind, shape, data[begin:begin + math.prod(shape) * SIZES[kind]]
     return state
-
-
-def read_safetensors(path):
-    data = path.read_bytes()
-    begin = 8 + struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:begin])
-    header.pop("__metadata__", None)
-    return {name: (entry["dtype"], entry["shape"], data[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
-            for name, entry in header.items()}
 
 
 class Convert(OwnModelsTest):

@@ -49,19 +49,19 @@ def words(key, elements):
     return np.choose((elements % 4).astype(np.int64), [w, x, y, z])
 
 
-def dropped(x, probability, node):
-    """x with the engine's dropout: the first axis is that of the samples."""
-    elements = np.arange(x.numel(), dtype=np.uint64) + np.uint64(FIRST_SAMPLE * (x.numel() // x.shape[0]))
+def dropped(x, probability, node, first_sample):
+    """x with the engine's dropout: the first axis is that of the samples, numbered within the run from `first_sample`."""
+    elements = np.arange(x.numel(), dtype=np.uint64) + np.uint64(first_sample * (x.numel() // x.shape[0]))
     kept = words(key_of(SEED, "graph." + node), elements).astype(np.float64) >= probability * 2.0**32
     return x * torch.from_numpy(kept.reshape(x.shape)).to(x.dtype) / (1 - probability)
 
 
 class Engine(Interpreter):
-    """Runs the exported graph with the engine's dropout, or with none."""
+    """Runs the exported graph with the engine's dropout, or with none, on the samples of a run from `first_sample` on."""
 
-    def __init__(self, module, drops):
+    def __init__(self, module, drops, first_sample=FIRST_SAMPLE):
         super().__init__(module)
-        self.drops = drops
+        self.drops, self.first_sample = drops, first_sample
 
     def run_node(self, node):
         self.node = node
@@ -69,9 +69,11 @@ class Engine(Interpreter):
 
     def call_function(self, target, args, kwargs):
         if target is torch.ops.aten.dropout.default:
-            return dropped(args[0], args[1], self.node.name) if self.drops else args[0].clone()
+            return dropped(args[0], args[1], self.node.name, self.first_sample) if self.drops else args[0].clone()
         if target is torch.ops.aten.to.dtype and args[0].is_floating_point() and args[1].is_floating_point:
             return args[0]  # transformers computes some norms in f32; the engine computes all values in one type
+        if target in (torch.ops.aten.cos.default, torch.ops.aten.sin.default):
+            return target(args[0].double()).to(args[0].dtype)  # PyTorch's own for f32 can differ in the last bit
         if target is torch.ops.aten._assert_tensor_metadata.default:
             return None
         if target is torch.ops.aten.scaled_dot_product_attention.default:
@@ -88,7 +90,7 @@ class Engine(Interpreter):
             scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
         weights = torch.nan_to_num(scores.softmax(-1))
         if self.drops and dropout_p:
-            weights = dropped(weights, dropout_p, self.node.name)
+            weights = dropped(weights, dropout_p, self.node.name, self.first_sample)
         return weights @ v
 
 
