@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import types
@@ -157,6 +158,46 @@ class Modules(unittest.TestCase):
             self.assertTrue((pathlib.Path(folder) / "run" / "LATEST").exists())
         self.assertIs(module.head.weight, module.embed.weight)
         self.assertLess(module(ids, ids).item(), 0.9 * before)
+
+    def test_a_saved_run_continues(self):
+        data = {"x": self.x, "labels": self.labels}
+        whole, first, other = (self.module("pair") for _ in range(3))
+        first.load_state_dict(whole.state_dict())
+        self.train(whole, data)
+        with tempfile.TemporaryDirectory() as folder:
+            save = folder + "/run"
+            self.train(first, data, save=save, auto_resume=True, exit_interval=3)  # nothing to resume
+            with self.assertRaisesRegex(RuntimeError, "holds checkpoints of another run"):
+                self.train(other, data, save=save)
+            shutil.copytree(save, folder + "/copy")
+            for options in ({"save": save, "auto_resume": True}, {"load": folder + "/copy"},
+                            {"load": folder + "/copy/step_0000000003"}):
+                module = self.module("pair")
+                self.assertIn("steps       4 to 6", self.train(module, data, **options))
+                for name, weight in whole.named_parameters():
+                    self.assertTrue(self.torch.equal(module.get_parameter(name), weight))
+            done = subprocess.run([os.environ["TRIFOLD"], "convert", "--load", save, "--save", folder + "/weights"],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with self.assertRaisesRegex(ValueError, "model.* is a weight in .*, but no parameter of this module"):
+                self.train(self.torch.nn.Linear(4, 3), data, load=folder + "/copy")
+
+    def test_data_need_not_be_contiguous(self):
+        torch = self.torch
+
+        class Module(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = torch.nn.Embedding(8, 8)
+
+            def forward(self, ids, labels):
+                return torch.nn.functional.cross_entropy(self.embed(ids).view(-1, 8), labels.view(-1))
+
+        ids = torch.arange(80).reshape(16, 5) % 8
+        module = Module()
+        before = module.embed.weight.detach().clone()
+        self.train(module, {"ids": ids[:, :-1], "labels": ids[:, 1:]})
+        self.assertFalse(torch.equal(module.embed.weight, before))
 
     def test_an_exported_file_is_a_model(self):
         with tempfile.TemporaryDirectory() as folder:

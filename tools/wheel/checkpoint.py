@@ -11,6 +11,11 @@ import zlib
 TYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
+def exists(save):
+    """Whether a run has saved a checkpoint in `save`."""
+    return (pathlib.Path(save) / "LATEST").exists()
+
+
 def newest(save):
     """The folder of the newest checkpoint that a run saved in `save`."""
     folder = pathlib.Path(save)
@@ -29,7 +34,8 @@ def manifest_of(folder):
 def load_weights(folder, parameters):
     """Overwrites parameters, a dictionary by name, with the checkpoint's weights of these names.
 
-    Returns the names that were found. ValueError if a piece is damaged or a tensor has another shape.
+    Returns the names that were found. ValueError if a piece is damaged, a tensor has another shape, or no parameter has the
+    name of one.
     """
     import torch
 
@@ -37,8 +43,10 @@ def load_weights(folder, parameters):
     found = []
     for tensor in manifest["tensors"]:
         kind, _, name = tensor["name"].partition("/")
-        if kind != "param" or name not in parameters:
+        if kind != "param":
             continue
+        if name not in parameters:
+            raise ValueError(f"{name} is a weight in {folder}, but no parameter of this module")
         parameter = parameters[name].detach()
         if parameter.dim() == 0:
             parameter = parameter.reshape(1)  # as checkpoints have a number

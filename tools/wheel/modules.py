@@ -11,6 +11,7 @@ import tempfile
 
 from . import checkpoint, npy
 
+MODEL = "model.pt2"  # in a folder of checkpoints
 EXAMPLE_SAMPLES = 3  # torch.export takes batches of 0 and 1 for constants
 
 
@@ -27,7 +28,8 @@ def export(module, example, path):
     """
     import torch
 
-    example = {name: torch.as_tensor(array) for name, array in example.items()}
+    # Batches of the program are contiguous, and a graph may depend on that.
+    example = {name: torch.as_tensor(array).contiguous() for name, array in example.items()}
     check_example(example)
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     example = {name: array.to(device) for name, array in example.items()}
@@ -50,23 +52,40 @@ def train(module, data, *, example=None, **options):
     `module` as in `export`. `data` has the whole data set by name: arrays of NumPy, tensors of PyTorch, or paths of .npy
     files, with the sample as first dimension. `example` as in `export`; it is needed only where a path is of another
     kind. Options are those of `trifold pretrain`, with `_` for `-`: True for one without a value, a list for one with
-    several. Without `save` the checkpoint is removed when the weights are loaded. Progress goes to standard error.
+    several. The checkpoints stay in the folder `save` with the exported model.pt2, which other commands need for them;
+    without `save` they are removed when the weights are loaded. With `auto_resume`, or `load` without `finetune`, the run
+    continues with the model.pt2 in that folder, so the weights of `module` do not matter. Progress goes to standard error.
     RuntimeError, with the program's last message, if it fails.
     """
     import torch
 
     with tempfile.TemporaryDirectory(prefix="trifold_") as scratch:
         folder = pathlib.Path(scratch)
-        model = folder / "model.pt2"
-        save = str(options.pop("save", folder / "checkpoint"))
-        export(module, first_samples(data, torch) if example is None else example, model)
+        save = pathlib.Path(options.pop("save", None) or folder / "checkpoint")
+        model = file_of_continued_run(save, options)
+        if model is None:
+            # A folder with checkpoints keeps the file that they are of; the program rejects the folder.
+            model = (folder if checkpoint.exists(save) else save) / MODEL
+            model.parent.mkdir(parents=True, exist_ok=True)
+            export(module, first_samples(data, torch) if example is None else example, model)
         files = [f"{name}={file_of(name, array, folder)}" for name, array in data.items()]
-        run("pretrain", "--model", str(model), "--arrays", *files, "--save", save, *as_arguments(options))
+        run("pretrain", "--model", str(model), "--arrays", *files, "--save", str(save), *as_arguments(options))
         # Tied parameters have several names, of which the checkpoint has one.
         named = {"model." + name: parameter for name, parameter in module.named_parameters(remove_duplicate=False)}
         if not checkpoint.load_weights(checkpoint.newest(save), named):
             raise RuntimeError(f"{checkpoint.newest(save)} has no weight of this module")
     return module
+
+
+def file_of_continued_run(save, options):
+    """The model of the run that the options continue, None if there is none or another program exported it."""
+    folders = []
+    if options.get("auto_resume") and checkpoint.exists(save):
+        folders = [save]
+    elif options.get("load") and not options.get("finetune"):
+        load = pathlib.Path(options["load"])
+        folders = [load, load.parent]  # it may name one checkpoint of the run
+    return next((folder / MODEL for folder in folders if (folder / MODEL).exists()), None)
 
 
 def as_loss(module, names):
