@@ -10,6 +10,7 @@
 
 #include "config/fields/choices.h"
 #include "config/fields/schedule.h"
+#include "config/subjects/model_family.h"
 #include "core/bytes_text.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
@@ -66,8 +67,9 @@ void print_search(const LayoutSearch& search) {
              search.limit / (int64_t{1} << 30), search.simulated);
   if (search.activations_described)
     fmt::print("            activations are those of another program, counted from its operations\n");
-  fmt::print("  {:>3}  {:>11}  {:>10}  {:>6}  {:>7}  {:>10}  {:<32}  {}\n", "", "step", "tokens/s", "MFU",
-             "bubble", "memory", "bound by", "layout");
+  fmt::print("  {:>3}  {:>11}  {:>10}  {:>6}  {:>7}  {:>10}  {:<32}  {}\n", "", "step",
+             fmt::format("{}/s", family_of_model(search.best.front().run.model).unit), "MFU", "bubble",
+             "memory", "bound by", "layout");
   for (size_t place = 0; place < search.best.size(); ++place) {
     const FoundLayout& found = search.best[place];
     fmt::print("  {:>3}  {:>11}  {:>10}  {:>4.1f} %  {:>5.1f} %  {:>10}  {:<32}  {}\n", place + 1,

@@ -18,7 +18,7 @@ namespace {
 PretrainConfig laid_out(const PretrainConfig& config) {
   if (!config.auto_layout) return config;
   PretrainConfig open = config;
-  if (!open.model.vocab_size) resolve_vocabulary(open.model, open.data);
+  if (!open.model.vocab_size || open.model.model) resolve_vocabulary(open.model, open.data);
   ChosenLayout choice = choose_layout(open);
   if (mpi_launch_rank().value_or(0) == 0) say(stderr, chosen_layout_text(config, choice.found));
   choice.run.model.vocab_size = config.model.vocab_size;

@@ -22,6 +22,7 @@
 #include "core/thread_pool.h"
 #include "mesh/mesh_sizes.h"
 #include "models/gpt.h"
+#include "models/language_family.h"
 #include "models/language_model.h"
 #include "plan/forecast/hardware_forecast.h"
 #include "plan/layout_memory.h"
@@ -58,6 +59,7 @@ class Searcher {
         axes_(axes_searched(config)),
         machine_(planned_machine(config)),
         space_(config_, axes_, static_cast<int64_t>(hardware().devices_per_node), schedules_searched(config)),
+        is_whole_(language_family(config_.run.model).make_whole != nullptr),
         memory_(machine_.software),
         costs_(hardware(), machine_.software, machine_.expert_load) {
     const double usable = hardware().usable_bytes();
@@ -116,6 +118,12 @@ class Searcher {
     });
   }
 
+  // LayoutMemory counts with stages of few layers, which a model that is made as a whole does not have: it is planned.
+  size_t most_bytes(const RunSpec& run, const StageCounts& stages) {
+    if (!is_whole_) return memory_.most_bytes(run, stages);
+    return plan_outcome(PlannedRun(run), machine_, &costs_).most_bytes();
+  }
+
   std::vector<Estimate> estimates_of(const std::vector<LayoutCandidate>& candidates) {
     constexpr size_t kAtOnce = 64;  // neighbours share dry runs, for which two cores would wait
     std::vector<Estimate> estimates(candidates.size());
@@ -130,9 +138,8 @@ class Searcher {
     Estimate estimate;
     try {
       const auto fits = [&](size_t bytes) { return static_cast<double>(bytes) <= limit_; };
-      if (fits(memory_.least_bytes(run, *candidate.stages)))
-        if (const size_t bytes = memory_.most_bytes(run, *candidate.stages); fits(bytes))
-          estimate.bytes = bytes;
+      if (is_whole_ || fits(memory_.least_bytes(run, *candidate.stages)))
+        if (const size_t bytes = most_bytes(run, *candidate.stages); fits(bytes)) estimate.bytes = bytes;
       estimate.time = time_of(run, *candidate.stages);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
@@ -164,7 +171,7 @@ class Searcher {
     std::vector<size_t> bytes(candidates.size(), std::numeric_limits<size_t>::max());
     on_all_cores(candidates.size(), 1, [&](size_t index) {
       try {
-        bytes[index] = memory_.most_bytes(run_of(candidates[index].layout), *candidates[index].stages);
+        bytes[index] = most_bytes(run_of(candidates[index].layout), *candidates[index].stages);
       } catch (const Error& error) {  // ZeRO cannot shard like that
         if (error.kind() != ErrorKind::BadInput) throw;
       }
@@ -305,6 +312,7 @@ class Searcher {
   PlannedMachine machine_;
   LayoutSpace space_;
   double limit_ = 0;
+  bool is_whole_;
   LayoutMemory memory_;
   CostsOfModel costs_;
   std::vector<EstimatedLayout> fitting_;

@@ -1,8 +1,8 @@
 // Finds the fastest layouts of a run on a device without running any: `trifold plan --search` and `pretrain
 // --auto-layout`.
 //
-// Every point of the space (config/commands/search_axes.h) is estimated: memory by LayoutMemory, which excludes
-// layouts that do not fit, and the time of a step in closed form (plan/forecast/step_time.h). The twenty fastest that
+// Every point of the space (config/commands/search_axes.h) is estimated: memory by LayoutMemory or, for a model from a
+// file, by a whole plan, which excludes layouts that do not fit, and the time of a step in closed form (plan/forecast/step_time.h). The twenty fastest that
 // differ in more than ZeRO stage, recomputation and sequence parallelism are planned exactly and simulated. Forecasts
 // within 2 % count as equal; ties go to less memory, then to fewer tensor ranks.
 #pragma once

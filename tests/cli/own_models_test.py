@@ -1,6 +1,7 @@
 """Models that PyTorch exported are trained over meshes of ranks, resumed, resharded, evaluated and planned."""
 
 import json
+import re
 import shutil
 import unittest
 import zipfile
@@ -16,6 +17,7 @@ SAME_SUMS = ["--ranks 2 --pipeline-model-parallel-size 2 --schedule gpipe",
              "--ranks 2 --pipeline-model-parallel-size 2 --schedule interleaved --num-virtual-stages-per-pipeline-rank 2",
              "--recompute-granularity full",
              "--zero-stage 1", "--zero-stage 2", "--zero-stage 3",
+             "--cpu-offloading-num-layers 1 --cpu-offloading-folder .",
              "--ranks 2 --pipeline-model-parallel-size 2 --schedule 1f1b --zero-stage 2 --recompute-granularity full"]
 
 
@@ -240,7 +242,7 @@ class Refusals(OwnModelsTest):
                 ("--num-layers 2", "--num-layers 2"), ("--hidden-size 8", "--hidden-size 8"),
                 ("--num-attention-heads 2", "--num-attention-heads 2"), ("--seq-length 8", "--seq-length 8"),
                 ("--vocab-size 64", "--vocab-size 64"), ("--hidden-dropout 0.1", "--hidden-dropout 0.1"),
-                ("--data-path x", "--data-path x"), ("--auto-layout cpu", "--auto-layout cpu"),
+                ("--data-path x", "--data-path x"),
                 ("--model none.pt2", "none.pt2"), ("--model gpt2_labels.npy", "is not a zip archive"),
                 ("--ranks 8 --pipeline-model-parallel-size 8", "4 blocks cannot be cut into 8 stages")):
             _, err = self.train("gpt2", *arguments.split(), status=2)
@@ -262,10 +264,23 @@ class Plan(OwnModelsTest):
         self.assertIn(f"parameters {memory[1]} KiB", err)  # the run and its plan agree on the larger rank
 
     def test_search(self):
-        _, err = self.trifold("plan", "--model", MODELS / "t5.pt2", "--micro-batch-size", 2, "--ranks", 4, "--search", "--hardware",
-                              "cpu", status=2)
-        self.assertIn("--search is not possible with --model", err)
-        self.assertNotIn("virtual", err)
+        """The best layout is a plan with the forecast step and memory."""
+        model, batch = ["--model", MODELS / "t5.pt2"], ["--global-batch-size", 8, "--ranks", 4]
+        out, _ = self.trifold("plan", *model, *batch, "--hardware", "h100", "--search")
+        self.assertIn("samples/s", out)
+        self.assertRegex(out, r"pp 2 dp 2, zb")
+        self.assertNotRegex(out, r"tp [2-9]")
+        rows = [line for line in out.splitlines() if line.startswith("    1  ")]
+        words = out[out.index("best  "):].split()[1:]
+        planned, _ = self.trifold("plan", *model, *batch, "--hardware", "h100", *words)
+        step = re.search(r"(\d+\.\d+ ms)", rows[0])[1]
+        self.assertIn(f"step        {step}, ", planned)
+        self.assertIn(re.search(r"(\d+\.\d+ [KM]iB)", rows[0])[1], planned)
+
+    def test_auto_layout(self):
+        _, err = self.train("t5", "--ranks", 4, "--auto-layout", "h100", "--micro-batch-size", 2)
+        self.assertIn("forecast: step", err)
+        self.assertIn("step      6/6", err)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ ModelConfig without_sizes_of_file(ModelConfig model) {
 
 Findings findings(const PretrainConfig& given) {
   const PretrainConfig config = as_given(given);
-  const bool any_layout = config.auto_layout && !config.model.model;
+  const bool any_layout = config.auto_layout.has_value();
   const PretrainConfig neutral = any_layout ? without_layout(config) : config;
   Problems problems = any_layout ? problems_of_options(config, neutral, kEveryRule)  //
                                  : problems_of_options(config);
@@ -196,19 +196,13 @@ Findings findings(const BenchConfig& given) {
 
 Findings findings(const PlanConfig& given) {
   const PlanConfig config = as_given(given);
-  const bool any_layout = config.search && !config.run.model.model;
+  const bool any_layout = config.search;
   PlanConfig neutral = config;
   if (any_layout) neutral.run = without_layout(config.run);
   Problems problems =
       any_layout ? problems_of_options(config, neutral, kIsPlanned) : problems_of_options(config, kIsPlanned);
   check_layout(neutral.run, problems);
-  if (config.search && config.run.model.model)
-    problems.about("search", "model")
-        .wrong("--search is not possible with --model {}, whose blocks are not alike",
-               *config.run.model.model)
-        .right("plan layouts one by one");
-  else
-    check_plan_search(config, problems);
+  check_plan_search(config, problems);
   if (config.run.auto_layout)
     problems.about("auto-layout", "search", "hardware")
         .wrong("--auto-layout {} is an option of trifold pretrain", *config.run.auto_layout)

@@ -46,7 +46,6 @@ constexpr std::string_view kGraphExcludes[] = {"num-layers",
                                                "decoder-first-pipeline-num-layers",
                                                "decoder-last-pipeline-num-layers",
                                                "pipeline-model-parallel-layout",
-                                               "auto-layout",
                                                "moe-use-upcycling",
                                                "fp8"};
 constexpr std::string_view kGraphIgnores[] = {
