@@ -17,8 +17,8 @@ GradLayout GradLayout::whole(const FlatLayout& layout, int micros) {
   for (size_t i = 0; i < result.units_.size(); ++i)
     result.units_[i].begin = result.take(layout.units()[i].elements());
   const ParamList& params = layout.params();
-  for (int i = 0; i < params.size() && micros > 1; ++i)
-    if (params.local_tie({i}))
+  for (int i = 0; i < params.size(); ++i)
+    if (params.local_tie({i}) && (micros > 1 || params[*params[{i}].tied_to].added_in_parts))
       result.apart_[static_cast<size_t>(i)] = result.take(params[{i}].shard.local.elements());
   return result;
 }

@@ -7,7 +7,8 @@
 //
 // If both uses of a tied weight are on this rank and each reduction sums one micro-batch, the two gradients share
 // memory: the head's gradient is complete before the embedding's is added to it as one sum
-// (OpTable::embedding_backward). The bits are the same as if two gradients were added at the end.
+// (OpTable::embedding_backward). The bits are the same as if two gradients were added at the end. Where that does not hold
+// (ParamSpec::added_in_parts) they have separate memory.
 //
 // Sums sent in bf16 (DataSums) need workspace, half as large as the largest unit.
 #pragma once

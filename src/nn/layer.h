@@ -241,6 +241,8 @@ class BlockBuilder {
   // axis of experts. It is used with the tokens of all ranks along these axes, so its gradient is summed over the other
   // axes alone.
   ParamId of_experts(const std::string& name, const Shape& global, int inner, Init init, bool decay);
+  // ParamSpec::added_in_parts
+  void added_in_parts(ParamId id) { params_.set_added_in_parts(id); }
   // A buffer: values that are not trained but set by the trainer between steps (ParamSpec::is_buffer). Every rank holds
   // it whole; it is zero at first.
   ParamId buffer(const std::string& name, const Shape& shape);

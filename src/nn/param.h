@@ -48,6 +48,9 @@ struct ParamSpec {
   // it without rounding, by ParamSource::exact. Every rank holds it whole.
   bool is_buffer = false;
   int block = 0;  // index of the model's block that uses it
+  // The block adds to the gradient in several sums, or in one that continues the sum in memory. Then the gradient of a
+  // tied use has memory of its own on every rank, so that the order of sums does not depend on the mesh.
+  bool added_in_parts = false;
   // Rows from this one on are padding that makes the first dim divide evenly. They stay zero, because nothing reads
   // them, and checkpoints do not save them.
   std::optional<int64_t> rows;
@@ -64,6 +67,7 @@ class ParamList {
   // Declares the rows of a parameter from `rows` on as padding; the second form does so for all parts of a name.
   void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
   void pad_after(const std::string& name, int64_t rows);
+  void set_added_in_parts(ParamId id) { specs_[static_cast<size_t>(id.index)].added_in_parts = true; }
   void set_buffer(ParamId id) { specs_[static_cast<size_t>(id.index)].is_buffer = true; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }

@@ -45,6 +45,13 @@ class Meshes(OwnModelsTest):
     def test_t5(self):
         self.check("t5")
 
+    def test_one_micro_batch(self):
+        """Both uses of a tied table are then summed in the memory of one, if that is the same sum."""
+        for name in ("gpt2", "t5"):
+            one = self.curve(name, "--micro-batch-size", 8)
+            for mesh in ("--ranks 2 --pipeline-model-parallel-size 2", "--ranks 4 --pipeline-model-parallel-size 4"):
+                self.assertEqual(self.curve(name, "--micro-batch-size", 8, *mesh.split()), one)
+
     def test_roberta(self):
         self.check("roberta")
 

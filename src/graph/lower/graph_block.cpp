@@ -153,6 +153,19 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
     steps_.push_back(std::move(step));
   }
   find_repeated(operands);
+  find_added_in_parts(builder, operands);
+}
+
+// A gradient is added as a whole if the block reads the parameter once, in a step that does so.
+void GraphBlock::find_added_in_parts(BlockBuilder& builder, const StepOperands& operands) const {
+  std::vector<int> uses(bases_.size(), 0);
+  for (size_t i = 0; i < steps_.size(); ++i)
+    for (const std::vector<Operand>& of_argument : operands[i])
+      for (const Operand& operand : of_argument)
+        uses[static_cast<size_t>(operand.base)] += steps_[i].step->adds_whole_gradient() ? 1 : 2;
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (uses[i] > 1 && bases_[i].base->kind == Base::Kind::Parameter && bases_[i].needs_gradient)
+      builder.added_in_parts(bases_[i].param);
 }
 
 std::vector<int> GraphBlock::computed_here(std::span<const Operand> operands) const {

@@ -56,6 +56,7 @@ class GraphBlock final : public Layer {
   // The operands' bases that steps of this block compute; and those, or the output, that a step's backward reads.
   std::vector<int> computed_here(std::span<const Operand> operands) const;
   std::vector<int> read_in_backward(const BlockStep& step) const;
+  void find_added_in_parts(BlockBuilder& builder, const StepOperands& operands) const;
   void find_repeated(const StepOperands& operands);
   template <class ReadBy>
   void plan_repeats(const StepOperands& operands, std::span<const int> step_of,

@@ -120,6 +120,8 @@ class Step {
   virtual std::vector<Operand> weight_operands() const { return {}; }
   // Whether forward adds to gradients of weights if a backward follows, as Layer::adds_in_forward.
   virtual bool adds_in_forward() const { return false; }
+  // Whether backward_weight completes the gradient of its only weight before it adds it to the memory.
+  virtual bool adds_whole_gradient() const { return false; }
   // What the backward parts read: the operands of each, and whether `backward` reads the output.
   virtual std::vector<Operand> reads() const { return {}; }
   virtual std::vector<Operand> weight_reads() const { return {}; }

@@ -199,6 +199,7 @@ class Lookup final : public Step {
     frame.run.ops.embedding_backward(frame.run.stream, frame.run.grad_from_zero(id_), as_rows(dy, width_),
                                      ids, order, 0);
   }
+  bool adds_whole_gradient() const override { return true; }
 
  private:
   Operand table_, ids_, trained_ids_;
