@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "support/files.h"
-#include "text/indexed_writer.h"
 #include "unit/array_testing.h"
 
 namespace trifold::graph {
@@ -67,34 +66,6 @@ TEST(ArrayFiles, ReadsEveryFormat) {
   const ArrayFiles all({hdf5});
   EXPECT_EQ(all.arrays().size(), 2U);
   expect_numbers(all, "train/more");
-}
-
-TEST(ArrayFiles, ReadsTokensAsStreams) {
-  const TempDir folder;
-  IndexedWriter writer(folder.file("corpus"), TokenType::U16);
-  for (const std::vector<int32_t>& document : {std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{4, 5}}) {
-    writer.add(document);
-    writer.end_sequence();
-    writer.end_document();
-  }
-  writer.finish();
-  const std::string tokens = folder.file("corpus.bin");
-  const ArrayFiles files({"x=" + tokens, "y=" + tokens + ":next", "z=" + tokens + ":tokens"});
-  for (const char* name : {"x", "y", "z"}) {
-    EXPECT_TRUE(files.find(name)->is_stream);
-    EXPECT_EQ(files.find(name)->dims, (std::vector<int64_t>{4}));
-  }
-  EXPECT_EQ(elements(*files.find("x")), (std::vector<double>{1, 2, 3, 4}));
-  EXPECT_EQ(elements(*files.find("y")), (std::vector<double>{2, 3, 4, 5}));
-  EXPECT_EQ(elements(*files.find("z")), elements(*files.find("x")));
-  EXPECT_EQ(files.find("y")->where, tokens + ":next");
-  const auto refusal = [](const std::string& text) { return error_of([&] { ArrayFiles files({text}); }); };
-  EXPECT_NE(refusal(tokens).find("give NAME=" + tokens), std::string::npos);
-  EXPECT_NE(refusal("x=" + tokens + ":labels").find("only 'tokens' and 'next'"), std::string::npos);
-  const std::string alone = write(folder, "alone.bin", test::read_file(tokens));
-  EXPECT_NE(refusal("x=" + alone).find("alone.idx"), std::string::npos);
-  test::write_file(tokens, test::read_file(tokens).substr(0, 8));
-  EXPECT_NE(refusal("x=" + tokens).find("corpus"), std::string::npos);
 }
 
 TEST(ArrayFiles, UnpacksCompressedArrays) {

@@ -12,7 +12,6 @@
 #include "data/read_ahead.h"
 #include "graph/operations.h"
 #include "support/files.h"
-#include "text/indexed_writer.h"
 #include "unit/array_testing.h"
 
 namespace trifold::graph {
@@ -95,39 +94,6 @@ TEST_F(Files, ABatchHasThePreparedArraysOfItsSamples) {
   EXPECT_EQ(buffer.batch().loss_weight.as<float>()[2], 1);
   EXPECT_EQ(buffer.batch().tokens.shape, (Shape{3, 1}));
   EXPECT_THROW(source.read(buffer.batch(), 5), Error);
-}
-
-TEST_F(Files, StreamsAreCutIntoSamplesOfTheModelsShape) {
-  IndexedWriter writer(folder_.file("corpus"), TokenType::I32);
-  writer.add(std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});  // 4 samples of 2, each with a next token
-  writer.end_sequence();
-  writer.end_document();
-  writer.finish();
-  write("mask", "|b1", "(4,)", bytes_of(std::vector<uint8_t>{1, 0, 1, 0}));
-  const Preparation preparation = prepare();
-  const auto ids_of = [&](const std::string& inside) {
-    const ArraySource source(ArrayFiles({"ids=" + folder_.file("corpus.bin") + inside, given("mask")}),
-                             graph_, preparation, {});
-    EXPECT_EQ(source.samples(), 4);
-    BatchBuffer buffer(source, 3);
-    source.read(buffer.batch(), 1);
-    std::vector<int32_t> ids(6);
-    std::memcpy(ids.data(), buffer.batch().arrays.data, 24);
-    return ids;
-  };
-  EXPECT_EQ(ids_of(""), (std::vector<int32_t>{102, 103, 104, 105, 106, 107}));
-  EXPECT_EQ(ids_of(":next"), (std::vector<int32_t>{103, 104, 105, 106, 107, 108}));
-  write("mask", "|b1", "(3,)", bytes_of(std::vector<uint8_t>{1, 0, 1}));
-  EXPECT_NE(refusal({"ids=" + folder_.file("corpus.bin"), given("mask")}).find("has 4 samples, but 'mask'"),
-            std::string::npos);
-  IndexedWriter small(folder_.file("small"), TokenType::I32);
-  small.add(std::vector<int32_t>{1, 2});
-  small.end_sequence();
-  small.end_document();
-  small.finish();
-  EXPECT_NE(refusal({"ids=" + folder_.file("small.bin"), given("mask")})
-                .find("has 1 tokens with a next one, but a sample of the model's [batch, 2] needs 2"),
-            std::string::npos);
 }
 
 TEST_F(Files, EachPassHasEverySampleOnceInItsOwnOrder) {

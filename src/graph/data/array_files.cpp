@@ -16,13 +16,11 @@
 #include "files/file.h"
 #include "files/npy_file.h"
 #include "files/zip_file.h"
-#include "text/indexed_dataset.h"
 
 namespace trifold::graph {
 
 namespace {
 
-constexpr std::string_view kTokens = ".bin";  // the ending of a file of tokens
 constexpr int64_t kMostUnpacked = int64_t{1} << 38;
 
 bool is_file(const std::string& path) {
@@ -73,24 +71,6 @@ NumberType number_type(const SafeTensor& tensor, const std::string& where) {
   for (const auto& [name, type] : kNames)
     if (tensor.dtype == name) return type;
   bad_input("{}: elements of type {} are not supported", where, tensor.dtype);
-}
-
-NumberType number_type(TokenType type) {
-  switch (type) {
-    case TokenType::U8:
-      return NumberType::U8;
-    case TokenType::I8:
-      return NumberType::I8;
-    case TokenType::I16:
-      return NumberType::I16;
-    case TokenType::I32:
-      return NumberType::I32;
-    case TokenType::I64:
-      return NumberType::I64;
-    case TokenType::U16:
-      return NumberType::U16;
-  }
-  return NumberType::U8;
 }
 
 NumberType number_type(const Hdf5Array& array) {
@@ -149,8 +129,7 @@ void ArrayFiles::open(const Given& given) {
   if (start.starts_with("PK")) return open_npz(given);
   if (start.starts_with("\x89HDF\r\n\x1a\n")) return open_hdf5(given);
   if (given.path.ends_with(".safetensors")) return open_safetensors(given);
-  if (given.path.ends_with(kTokens)) return open_tokens(given);
-  bad_input("{} is not a file of arrays: .npy, .npz, .safetensors, HDF5 and .bin (tokens) files are read",
+  bad_input("{} is not a file of arrays: .npy, .npz, .safetensors and HDF5 files are read",
             printable(given.path));
 }
 
@@ -172,7 +151,7 @@ void ArrayFiles::open_npy(const Given& given) {
   if (!given.inside.empty()) bad_input("{}: there is only one array in it", printable(given.text));
   const MappedFile& file = map(given.path);
   const NpyHeader header(file.text().substr(0, NpyHeader::kMostBytes), file.size(), given.path);
-  arrays_.push_back(StoredArray{given.name, given.path, number_type(header), header.shape(), false,
+  arrays_.push_back(StoredArray{given.name, given.path, number_type(header), header.shape(),
                                 file.bytes().data() + header.first()});
 }
 
@@ -217,7 +196,7 @@ void ArrayFiles::open_npz(const Given& given) {
     const auto beginning = std::min(static_cast<size_t>(member.bytes), size_t{NpyHeader::kMostBytes});
     const NpyHeader header({reinterpret_cast<const char*>(content), beginning}, member.bytes,
                            fmt::format("{}: {}", given.path, name));
-    add_named(given, before, {name, {}, number_type(header), header.shape(), false, nullptr},
+    add_named(given, before, {name, {}, number_type(header), header.shape(), nullptr},
               [&] { return content + header.first(); });
   }
   check_found(given, before);
@@ -236,7 +215,7 @@ void ArrayFiles::open_safetensors(const Given& given) {
     check(begin >= 8 && begin <= mapped.size() - tensor.bytes(), "{} was changed while it was read",
           given.path);
     const NumberType type = number_type(tensor, fmt::format("{}: {}", given.path, tensor.name));
-    add_named(given, before, {tensor.name, {}, type, tensor.shape, false, nullptr},
+    add_named(given, before, {tensor.name, {}, type, tensor.shape, nullptr},
               [&] { return mapped.bytes().data() + begin; });
   }
   check_found(given, before);
@@ -245,7 +224,7 @@ void ArrayFiles::open_safetensors(const Given& given) {
 void ArrayFiles::open_hdf5(const Given& given) {
   const size_t before = arrays_.size();
   for (const Hdf5Array& array : hdf5_arrays(given.path))
-    add_named(given, before, {array.name, {}, number_type(array), array.shape, false, nullptr},
+    add_named(given, before, {array.name, {}, number_type(array), array.shape, nullptr},
               [&]() -> const std::byte* {
                 const MappedFile& mapped = map(given.path);
                 if (array.offset && *array.offset <= mapped.size() - array.bytes())
@@ -255,28 +234,6 @@ void ArrayFiles::open_hdf5(const Given& given) {
                 return memory;
               });
   check_found(given, before);
-}
-
-void ArrayFiles::open_tokens(const Given& given) {
-  if (given.name.empty())
-    bad_input("{}: its tokens have no name; give NAME={} for the input of the model", printable(given.path),
-              printable(given.text));
-  const bool later = given.inside == "next";
-  if (!later && !given.inside.empty() && given.inside != "tokens")
-    bad_input("{} has no '{}', only 'tokens' and 'next'", printable(given.path), printable(given.inside));
-  const IndexedDataset dataset(given.path.substr(0, given.path.size() - kTokens.size()));
-  const MappedFile& mapped = map(given.path);
-  check(mapped.size() / size_of(dataset.token_type()) >= dataset.tokens(),
-        "{} has become shorter while it was read", given.path);
-  StoredArray array{given.name,
-                    given.text.substr(given.name.size() + 1),
-                    number_type(dataset.token_type()),
-                    // The last token is the next one of the token before it; so both streams have as many.
-                    {std::max<int64_t>(0, dataset.tokens() - 1)},
-                    true,
-                    mapped.bytes().data()};
-  if (later && array.dims[0] > 0) array.data += size_of(array.type);
-  arrays_.push_back(std::move(array));
 }
 
 }  // namespace trifold::graph

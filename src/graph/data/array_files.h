@@ -4,8 +4,6 @@
 //   .npz           arrays by name, as numpy.savez and numpy.savez_compressed write them
 //   .safetensors   arrays by name
 //   HDF5           numeric datasets by path
-//   .bin           with its .idx (text/indexed_dataset.h): the streams `tokens`, all tokens of all documents, and `next`,
-//                  which begins one token later
 //
 // The first bytes of a file say its format; the ending of its name says that it has safetensors. Elements stay in the
 // file, which is mapped, if it has them in one piece; compressed elements are unpacked into memory.
@@ -45,7 +43,6 @@ class ArrayFiles {
   void open_npz(const Given& given);
   void open_safetensors(const Given& given);
   void open_hdf5(const Given& given);
-  void open_tokens(const Given& given);
   // Adds an array of a file with names, if `given` means it. `data` finds its elements, and is called only then;
   // `before`: the arrays of other files.
   template <class Data>

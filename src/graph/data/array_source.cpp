@@ -34,11 +34,11 @@ ArraySource::ArraySource(ArrayFiles files, const Graph& graph, const Preparation
   check(order.passes >= 1, "{} passes over the samples are asked for; there must be at least 1",
         order.passes);
   find_arrays();
-  const int64_t all = arrays_.front().samples();
-  for (const StoredArray& array : arrays_)
-    if (array.samples() != all)
-      bad_input("{} has {} samples, but {} has {}: they must have the same number", to_text(arrays_.front()),
-                all, to_text(array), array.samples());
+  const int64_t all = arrays_.front()->samples();
+  for (const StoredArray* array : arrays_)
+    if (array->samples() != all)
+      bad_input("{} has {} samples, but {} has {}: they must have the same number", to_text(*arrays_.front()),
+                all, to_text(*array), array->samples());
   const int64_t end = order.end.value_or(all);
   if (order.begin < 0 || order.begin >= end || end > all)
     bad_input("samples {} to {} are asked for, but the arrays have {}", order.begin, end - 1, all);
@@ -57,7 +57,7 @@ void ArraySource::find_arrays() {
     if (array == nullptr)
       missing.push_back(input.name);
     else
-      arrays_.push_back(in_samples(*array, graph_.at(input.value)));
+      arrays_.push_back(array);
   }
   if (takes.empty()) bad_input("the model takes no arrays, so there are no samples to train on");
   for (const StoredArray& array : files_.arrays())
@@ -73,23 +73,7 @@ void ArraySource::find_arrays() {
   if (!unknown.empty())
     bad_input("the model does not take {}, only {}; give PATH:INSIDE for single arrays of a file",
               names_text(unknown), names_text(takes));
-  for (size_t i = 0; i < arrays_.size(); ++i) check_array(arrays_[i], preparation_.data()[i]);
-}
-
-StoredArray ArraySource::in_samples(StoredArray array, const Value& value) const {
-  if (!array.is_stream || !counts_samples(value)) return array;
-  int64_t each = 1;
-  std::vector<int64_t> dims{0};
-  for (size_t d = 1; d < value.dims.size(); ++d) {
-    dims.push_back(value.dims[d].value);
-    each *= value.dims[d].value;
-  }
-  if (each == 0 || array.dims[0] < each)
-    bad_input("{} has {} tokens with a next one, but a sample of the model's {} needs {}", to_text(array),
-              array.dims[0], to_text(value.dims), each);
-  dims[0] = array.dims[0] / each;
-  array.dims = std::move(dims);
-  return array;
+  for (size_t i = 0; i < arrays_.size(); ++i) check_array(*arrays_[i], preparation_.data()[i]);
 }
 
 void ArraySource::check_array(const StoredArray& array, const Input& input) const {
@@ -130,10 +114,10 @@ std::vector<int64_t> ArraySource::positions(int64_t first_sample, int64_t count)
 void ArraySource::prepare(Batch& batch, const std::vector<int64_t>& positions) const {
   std::vector<Array> data;
   for (size_t i = 0; i < arrays_.size(); ++i) {
-    std::vector<int64_t> dims = arrays_[i].dims;
+    std::vector<int64_t> dims = arrays_[i]->dims;
     dims[0] = std::ssize(positions);
     data.push_back(make_array(graph_.at(preparation_.data()[i].value).type, std::move(dims)));
-    gather_samples(arrays_[i], positions, data.back());
+    gather_samples(*arrays_[i], positions, data.back());
   }
   const std::span block(static_cast<std::byte*>(batch.arrays.data), batch.arrays.bytes());
   try {

@@ -43,8 +43,6 @@ class ArraySource final : public DataSource {
 
  private:
   void find_arrays();
-  // The array with the shape of its samples: a stream is cut into as many as it fills.
-  StoredArray in_samples(StoredArray array, const Value& value) const;
   void check_array(const StoredArray& array, const Input& input) const;
   std::vector<int64_t> positions(int64_t first_sample, int64_t count) const;
   void prepare(Batch& batch, const std::vector<int64_t>& positions) const;
@@ -53,8 +51,8 @@ class ArraySource final : public DataSource {
   const Graph& graph_;
   const Preparation& preparation_;
   ArrayOrder order_;
-  int64_t count_ = 0;                // samples of one pass
-  std::vector<StoredArray> arrays_;  // in the order of Preparation::data
+  int64_t count_ = 0;                       // samples of one pass
+  std::vector<const StoredArray*> arrays_;  // in the order of Preparation::data
 };
 
 }  // namespace trifold::graph

@@ -24,8 +24,6 @@ struct StoredArray {
   std::string where;  // "train.npz: labels"
   NumberType type = NumberType::F32;
   std::vector<int64_t> dims;  // the first one counts samples
-  // A stream has one dim, the number of its elements, which ArraySource cuts into samples of the model's shape.
-  bool is_stream = false;
   // The elements, row-major and little-endian, perhaps not aligned; not owned.
   const std::byte* data = nullptr;
 
