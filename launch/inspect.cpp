@@ -4,21 +4,39 @@
 
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/reader.h"
+#include "config/commands/commands.h"
 #include "config/commands/json.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "graph/describe.h"
+#include "graph/model_file.h"
 #include "graph/pt2/archive.h"
 #include "graph/pt2/read_pt2.h"
+#include "launch/block_lines.h"
 #include "launch/commands.h"
+#include "plan/model_costs.h"
+#include "train/pretrain.h"
 
 namespace trifold::launch {
 
 namespace {
 
 constexpr std::string_view kGraphEnding = ".pt2";
+
+// What prevents training, or else what it costs.
+std::string training_text(const std::string& path, const graph::Archive& archive, const graph::Graph& graph) {
+  const std::vector<std::string> problems = graph::training_problems(archive, graph);
+  if (!problems.empty()) return graph::refusal_text(problems) + "\n";
+  PlanConfig plan;
+  plan.run.model.model = path;
+  plan.run.batch.micro_batch_size = 1;
+  PretrainConfig run = resolve(plan).run;
+  resolve_vocabulary(run.model, run.data);
+  return block_lines(graph::open_model_file(path)->lowered(), model_costs(run_spec(run)));
+}
 
 // A model that torch.export.save wrote.
 int run_graph(const InspectConfig& config) {
@@ -28,9 +46,9 @@ int run_graph(const InspectConfig& config) {
       graph::read_pt2(archive.model_text(), archive.model_where(), archive.tensors());
   const std::string text = fmt::format(
       "{}: a model exported by PyTorch {} (schema {}), {} nodes\n"
-      "trifold pretrain --model FILE --arrays NAME=PATH ... trains it on arrays for its inputs (docs/own_models.md).\n\n{}",
+      "trifold pretrain --model FILE --arrays NAME=PATH ... trains it on arrays for its inputs (docs/own_models.md).\n\n{}{}",
       config.directory, model.torch_version, model.schema_version, model.file_nodes,
-      graph::describe(model.graph));
+      graph::describe(model.graph), training_text(config.directory, archive, model.graph));
   fmt::print("{}", printable_message(text));
   if (config.verify) {
     archive.verify();

@@ -9,7 +9,7 @@
 
 #include "core/bytes_text.h"
 #include "core/printable.h"
-#include "graph/operations.h"
+#include "graph/lower/cut.h"
 #include "graph/reach.h"
 
 namespace trifold::graph {
@@ -114,18 +114,13 @@ std::string operations_text(const Graph& graph) {
   return text + "\n";
 }
 
-// The path up to and including its first number, which is that of a layer in a list: "model.h.0" of "model.h.0.attn".
-// Paths without a number keep two components.
-std::string group_of(const std::string& path) {
-  size_t second = path.size();  // the end of the second component
-  int component = 0;
-  for (size_t begin = 0; begin < path.size(); ++component) {
-    const size_t end = std::min(path.find('.', begin), path.size());
-    if (end > begin && path.find_first_not_of("0123456789", begin) >= end) return path.substr(0, end);
-    if (component == 1) second = end;
-    begin = end + 1;
-  }
-  return path.substr(0, second);
+// The path up to and including its first number, which is that of a layer in a list. Paths without a number keep two
+// components.
+std::string module_group(std::string_view path) {
+  const std::string numbered = numbered_module(path);
+  if (!numbered.empty()) return numbered;
+  const size_t first = path.find('.');
+  return std::string(first == path.npos ? path : path.substr(0, path.find('.', first + 1)));
 }
 
 // Groups of modules with their parameters and operations, in the order of execution.
@@ -133,7 +128,7 @@ std::string modules_text(const Graph& graph) {
   std::vector<std::pair<std::string, std::pair<Total, int>>> groups;
   std::map<std::string, size_t> index;
   const auto group = [&](const std::string& path) -> std::pair<Total, int>& {
-    const auto [at, added] = index.emplace(group_of(path), groups.size());
+    const auto [at, added] = index.emplace(module_group(path), groups.size());
     if (added) groups.emplace_back(at->first, std::pair<Total, int>());
     return groups[at->second].second;
   };
@@ -151,23 +146,11 @@ std::string modules_text(const Graph& graph) {
   return text;
 }
 
-std::string missing_text(const Graph& graph) {
-  std::string text;
-  int count = 0;
-  for (const Node& node : graph.nodes) {
-    if (node.operation != nullptr) continue;
-    ++count;
-    text += fmt::format("  {}\n", to_text(node));
-  }
-  if (count == 0) return "all operations are known\n";
-  return fmt::format("operations that are not known, which prevent training: {}\n{}", count, text);
-}
-
 }  // namespace
 
 std::string describe(const Graph& graph) {
   return batch_text(graph) + arrays_text(graph) + parameters_text(graph) + operations_text(graph) +
-         modules_text(graph) + missing_text(graph);
+         modules_text(graph);
 }
 
 }  // namespace trifold::graph

@@ -7,8 +7,8 @@
 
 namespace trifold::graph {
 
-// Inputs, outputs, parameters with ties and parameters that the loss does not reach, buffers, operations by count, the
-// outermost modules with their parameters, and all operations that are not in the table, each with module and line.
+// Inputs, outputs, parameters with ties and parameters that the loss does not reach, buffers, operations by count, and the
+// outermost modules with their parameters.
 std::string describe(const Graph& graph);
 
 }  // namespace trifold::graph

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -46,6 +47,11 @@ std::string to_text(const std::vector<Extent>& extents) {
   std::string text = "[";
   for (const Extent& extent : extents) text += (text.size() > 1 ? ", " : "") + to_text(extent);
   return text + "]";
+}
+
+bool counts_samples(const std::vector<Extent>& dims) {
+  return !dims.empty() && dims[0] == Extent{1, true} &&
+         std::none_of(dims.begin() + 1, dims.end(), [](const Extent& extent) { return extent.per_sample; });
 }
 
 ValueId Graph::add(Value value) {

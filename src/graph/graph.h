@@ -44,6 +44,9 @@ struct Extent {
 std::string to_text(const Extent& extent);
 std::string to_text(const std::vector<Extent>& extents);  // "[batch, 8]"
 
+// Whether the first dim counts samples and no other depends on their number.
+bool counts_samples(const std::vector<Extent>& dims);
+
 // Index in Graph::values; -1 stands for an optional tensor that is absent.
 struct ValueId {
   int index = -1;

@@ -1,5 +1,7 @@
 #include "graph/model_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -8,22 +10,55 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "graph/lower/constants.h"
 #include "graph/pt2/read_array.h"
 #include "graph/pt2/read_pt2.h"
 
 namespace trifold::graph {
 
-ModelFile::ModelFile(const std::string& path) : archive_(path), tensors_(archive_.tensors()) {
-  Graph graph = read_pt2(archive_.model_text(), archive_.model_where(), tensors_).graph;
-  const auto read = [this](const Input& input) { return stored(input); };
-  Constants constants(graph, read);
-  try {
-    lowered_ = lower(graph, [&](ValueId value) { return constants(value); });
-  } catch (Error& error) {
-    error.add_context(path);
-    throw;
+namespace {
+
+// Samples are read from arrays, one for each input.
+void check_inputs(const Graph& graph, std::vector<std::string>& problems) {
+  int inputs = 0;
+  for (const Input& input : graph.inputs) {
+    if (input.kind != InputKind::Data) continue;
+    ++inputs;
+    if (const std::vector<Extent>& dims = graph.at(input.value).dims; !counts_samples(dims))
+      problems.push_back(
+          fmt::format("the input '{}' has shape {}, but its first dim, and no other, must be the batch: "
+                      "export the model with a dynamic dimension 0 of every input",
+                      printable(input.name), to_text(dims)));
   }
+  if (inputs == 0) problems.emplace_back("the model takes no arrays, so there are no samples to train on");
+}
+
+LoweredGraph lower_file(const Archive& archive, const std::vector<StoredTensor>& tensors, const Graph& graph,
+                        std::vector<std::string>& problems) {
+  check_inputs(graph, problems);
+  const auto read = [&](const Input& input) { return read_array(archive, tensors, input.name); };
+  Constants constants(graph, read);
+  LoweredGraph lowered = lower(
+      graph, [&](ValueId value) { return constants(value); }, problems);
+  for (std::string& problem : preparation_problems(lowered.graph, lowered.prepared))
+    problems.push_back(std::move(problem));
+  return lowered;
+}
+
+}  // namespace
+
+std::vector<std::string> training_problems(const Archive& archive, const Graph& graph) {
+  std::vector<std::string> problems;
+  lower_file(archive, archive.tensors(), graph, problems);
+  return problems;
+}
+
+ModelFile::ModelFile(const std::string& path) : archive_(path), tensors_(archive_.tensors()) {
+  const Graph graph = read_pt2(archive_.model_text(), archive_.model_where(), tensors_).graph;
+  std::vector<std::string> problems;
+  lowered_ = lower_file(archive_, tensors_, graph, problems);
+  if (!problems.empty()) bad_input("{}: {}", path, refusal_text(problems));
 }
 
 Array ModelFile::stored(const Input& input) const { return read_array(archive_, tensors_, input.name); }

@@ -1,5 +1,7 @@
 // ModelFile: a model that a user brings as a file, lowered to blocks: what a run, a plan and a conversion read of it.
 //
+// Why a model cannot be trained is known in full when its file is read: training_problems.
+//
 // A file is read once in a process (open_model_file); its weights are read from the file when they are needed.
 #pragma once
 
@@ -17,9 +19,13 @@
 
 namespace trifold::graph {
 
+// A line for each reason why the model cannot be trained, in one list for inputs, nodes and the loss; empty: it can be.
+// `graph` was read from `archive`.
+std::vector<std::string> training_problems(const Archive& archive, const Graph& graph);
+
 class ModelFile final : public GivenValues {
  public:
-  // BadInput if the file cannot be read, or if its model cannot be trained (graph/lower/lowered.h).
+  // BadInput if the file cannot be read, or with all training_problems, if there are some.
   explicit ModelFile(const std::string& path);
 
   const std::string& path() const { return archive_.path(); }

@@ -1,6 +1,7 @@
 #include "graph/preparation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>
@@ -54,6 +55,56 @@ std::vector<Dependence> partition(const Graph& graph) {
   return kinds;
 }
 
+namespace {
+
+std::vector<bool> needed_values(const Graph& graph, const std::vector<ValueId>& wanted,
+                                const std::vector<Dependence>& kinds) {
+  std::vector<bool> needed(graph.values.size());
+  const auto need = [&](ValueId id) { needed[static_cast<size_t>(id.index)] = true; };
+  for (const ValueId id : wanted) {
+    check(id.index >= 0 && static_cast<size_t>(id.index) < kinds.size(),
+          "a wanted value is not in the graph");
+    check(kinds[static_cast<size_t>(id.index)] != Dependence::Trained,
+          "value '{}' depends on parameters and cannot be prepared", printable(graph.at(id).name));
+    need(id);
+  }
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node)
+    if (std::any_of(node->outputs.begin(), node->outputs.end(),
+                    [&](ValueId id) { return id.index >= 0 && needed[static_cast<size_t>(id.index)]; }))
+      each_read(*node, need);
+  return needed;
+}
+
+bool makes_needed(const Node& node, const std::vector<bool>& needed) {
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [&](ValueId id) { return id.index >= 0 && needed[static_cast<size_t>(id.index)]; });
+}
+
+std::vector<std::string> problems_of(const Graph& graph, const std::vector<bool>& needed) {
+  std::vector<std::string> problems;
+  for (const Node& node : graph.nodes)
+    if (makes_needed(node, needed) && !can_evaluate(node))
+      problems.push_back(to_text(node) +
+                         (node.operation == nullptr
+                              ? ": the operation is not known"
+                              : ": the host cannot compute it from arrays of the batch and constants"));
+  for (const Output& output : graph.outputs)
+    for (const Input& input : graph.inputs)
+      if (!output.updates.empty() && input.name == output.updates && input.kind == InputKind::Buffer &&
+          needed[static_cast<size_t>(input.value.index)])
+        problems.push_back(fmt::format(
+            "the model reads the buffer '{}' outside its layers with parameters and changes it in each forward, which "
+            "is not supported: such values must stay the same",
+            printable(input.name)));
+  return problems;
+}
+
+}  // namespace
+
+std::vector<std::string> preparation_problems(const Graph& graph, const std::vector<ValueId>& wanted) {
+  return problems_of(graph, needed_values(graph, wanted, partition(graph)));
+}
+
 Preparation::Preparation(const Graph& graph, std::vector<ValueId> wanted, DType floats,
                          FunctionRef<Array(const Input&)> stored)
     : graph_(graph),
@@ -61,63 +112,13 @@ Preparation::Preparation(const Graph& graph, std::vector<ValueId> wanted, DType 
       layout_(graph, wanted_, floats),
       places_(graph.values.size()) {
   const std::vector<Dependence> kinds = partition(graph);
-  const std::vector<bool> needed = needed_values(kinds);
-  refuse_unknown(needed);
-  refuse_changed_buffers(needed);
+  const std::vector<bool> needed = needed_values(graph, wanted_, kinds);
+  if (const std::vector<std::string> problems = problems_of(graph, needed); !problems.empty())
+    bad_input("the arrays that the model reads cannot be prepared:\n  {}", fmt::join(problems, "\n  "));
   load_inputs(needed, stored);
   fold_or_plan(needed, kinds);
   drop_unread_constants();
   find_last_uses();
-}
-
-std::vector<bool> Preparation::needed_values(const std::vector<Dependence>& kinds) const {
-  std::vector<bool> needed(graph_.values.size());
-  const auto need = [&](ValueId id) { needed[static_cast<size_t>(id.index)] = true; };
-  for (const ValueId id : wanted_) {
-    check(id.index >= 0 && static_cast<size_t>(id.index) < kinds.size(),
-          "a wanted value is not in the graph");
-    check(kinds[static_cast<size_t>(id.index)] != Dependence::Trained,
-          "value '{}' depends on parameters and cannot be prepared", printable(graph_.at(id).name));
-    need(id);
-  }
-  for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node)
-    if (std::any_of(node->outputs.begin(), node->outputs.end(),
-                    [&](ValueId id) { return id.index >= 0 && needed[static_cast<size_t>(id.index)]; }))
-      each_read(*node, need);
-  return needed;
-}
-
-namespace {
-
-bool makes_needed(const Node& node, const std::vector<bool>& needed) {
-  return std::any_of(node.outputs.begin(), node.outputs.end(),
-                     [&](ValueId id) { return id.index >= 0 && needed[static_cast<size_t>(id.index)]; });
-}
-
-}  // namespace
-
-void Preparation::refuse_unknown(const std::vector<bool>& needed) const {
-  std::string list;
-  int count = 0;
-  for (const Node& node : graph_.nodes) {
-    if (!makes_needed(node, needed) || can_evaluate(node)) continue;
-    list += fmt::format("\n  {}", to_text(node));
-    ++count;
-  }
-  if (count > 0)
-    bad_input("{} operation{} on arrays of the batch or on constants cannot be computed:{}", count,
-              count == 1 ? "" : "s", list);
-}
-
-void Preparation::refuse_changed_buffers(const std::vector<bool>& needed) const {
-  for (const Output& output : graph_.outputs)
-    for (const Input& input : graph_.inputs)
-      if (!output.updates.empty() && input.name == output.updates && input.kind == InputKind::Buffer &&
-          needed[static_cast<size_t>(input.value.index)])
-        bad_input(
-            "the model reads the buffer '{}' outside its layers with parameters and changes it in each forward, which "
-            "is not supported: such values must stay the same",
-            printable(input.name));
 }
 
 void Preparation::load_inputs(const std::vector<bool>& needed, FunctionRef<Array(const Input&)> stored) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/function_ref.h"
@@ -24,12 +25,15 @@ enum class Dependence : uint8_t { Constant, Prepared, Trained };
 // only blocks draw random numbers.
 std::vector<Dependence> partition(const Graph& graph);
 
+// A line for each reason why the host cannot compute `wanted`, values that are not Trained: nodes that cannot be
+// evaluated, with module and line, and buffers that the model changes in each forward.
+std::vector<std::string> preparation_problems(const Graph& graph, const std::vector<ValueId>& wanted);
+
 class Preparation {
  public:
   // Computes the constants that `wanted`, values that are not Trained, depend on. `stored` gives the elements of a
   // buffer or constant, and is called for needed ones only. Floats of the layout are of the type `floats`, F32 or F64. `graph`
-  // must outlive this object. BadInput, with all nodes that cannot be evaluated, if there are some; also if a wanted
-  // value depends on a buffer that the model changes in each forward.
+  // must outlive this object. BadInput with all preparation_problems, if there are some.
   Preparation(const Graph& graph, std::vector<ValueId> wanted, DType floats,
               FunctionRef<Array(const Input&)> stored);
 
@@ -52,9 +56,6 @@ class Preparation {
   };
   class Values;
 
-  std::vector<bool> needed_values(const std::vector<Dependence>& kinds) const;
-  void refuse_unknown(const std::vector<bool>& needed) const;
-  void refuse_changed_buffers(const std::vector<bool>& needed) const;
   void load_inputs(const std::vector<bool>& needed, FunctionRef<Array(const Input&)> stored);
   void fold_or_plan(const std::vector<bool>& needed, const std::vector<Dependence>& kinds);
   void find_last_uses();

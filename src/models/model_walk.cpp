@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "models/gpt.h"
 #include "models/language_family.h"
@@ -41,7 +42,11 @@ class Walker {
       distinct_.push_back(block);
     }
     std::vector<WalkedBlock> kinds(distinct_.size());
-    forward([&](size_t kind) { kinds[kind].forward = log_.take(); });
+    size_t kept = 0;
+    forward([&](size_t kind) {
+      kinds[kind].forward = log_.take();
+      kinds[kind].kept = keep_.used() - std::exchange(kept, keep_.used());
+    });
     backward([&](size_t kind, const Layer& layer, Tensor dy) {
       const Tensor dx = layer.backward_input(run_, dy, saved_[kind]);
       kinds[kind].input = log_.take();
@@ -55,6 +60,8 @@ class Walker {
       kinds[kind].backward = log_.take();
       return dx;
     });
+    run_.grads = nullptr;
+    forward([&](size_t kind) { kinds[kind].evaluation = log_.take(); });
     return {std::move(kinds), std::move(kind_of_block)};
   }
 
@@ -107,7 +114,7 @@ double flops_of(std::span<const Work> work) {
                          [](double sum, const Work& each) { return sum + each.times * each.flops; });
 }
 
-double SampleFlops::all() const { return std::accumulate(layers.begin(), layers.end(), head); }
+double SampleFlops::all() const { return std::accumulate(layers.begin(), layers.end(), first + head); }
 
 namespace {
 
@@ -136,8 +143,10 @@ SampleFlops whole_flops(const ModelConfig& config) {
                                      counting_ops(FusedOps::All));
   SampleFlops flops;
   const Block& first = model.blocks.front();
-  if (first.kind == BlockKind::Embedding)
+  if (first.kind == BlockKind::Embedding) {
     flops.embedded = static_cast<double>(first.output.shape(1, config.seq_length, DType::F32).elements());
+    flops.first = in_step(work.of_block(0));
+  }
   for (size_t block = 0; block < model.blocks.size(); ++block) {
     if (model.blocks[block].kind == BlockKind::Layer) flops.layers.push_back(in_step(work.of_block(block)));
     if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
@@ -167,15 +176,19 @@ SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
   return flops;
 }
 
-std::vector<double> block_costs(const Model& model, const SampleFlops& flops) {
+double SampleFlops::moving() const {
   constexpr double kFlopsPerMoved = 64;
+  return kFlopsPerMoved * embedded;
+}
+
+std::vector<double> block_costs(const Model& model, const SampleFlops& flops) {
   const auto heads =
       static_cast<double>(std::count_if(model.blocks.begin(), model.blocks.end(),
                                         [](const Block& block) { return block.kind == BlockKind::Head; }));
   std::vector<double> costs;
   size_t layer = 0;
   for (const Block& block : model.blocks) {
-    if (block.kind == BlockKind::Embedding) costs.push_back(kFlopsPerMoved * flops.embedded);
+    if (block.kind == BlockKind::Embedding) costs.push_back(flops.moving() + flops.first / 3);
     if (block.kind == BlockKind::Layer) costs.push_back(flops.layers.at(layer++) / 3);
     if (block.kind == BlockKind::Head) costs.push_back(flops.head / 3 / heads);
   }

@@ -2,6 +2,7 @@
 // (core/work_log.h), so no block needs to declare its costs.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -10,9 +11,11 @@
 
 namespace trifold {
 
-// The work of a block in F, I, W and in a whole backward (schedule/action.h).
+// The work of a block in F, I, W and in a whole backward (schedule/action.h); in a forward without a backward, in which
+// an output loss computes no gradients; and the bytes that its F keeps for the backward, its output included.
 struct WalkedBlock {
-  std::vector<Work> forward, input, weight, backward;
+  std::vector<Work> forward, input, weight, backward, evaluation;
+  size_t kept = 0;
 };
 
 // The work of all blocks; blocks that are alike (Block::like) share a WalkedBlock.
@@ -40,15 +43,17 @@ double flops_of(std::span<const Work> work);
 // depend neither on the mesh nor on recomputation. By Megatron-LM's convention causal attention counts half of the T x
 // T scores, and the vocabulary counts in full, with its padding for `tensor_ranks`.
 struct SampleFlops {
+  double first = 0;  // products of a first block that is not only an embedding, as a graph may have
   std::vector<double> layers;
   double head = 0;
-  double embedded = 0;  // elements that the embedding writes
+  double embedded = 0;    // elements that the embedding writes
+  double moving() const;  // the time to write them, in flops
   double all() const;
 };
 SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks);
 
-// Costs by which stages are balanced: the flops of each block's forward. The embedding has no products; its cost is the
-// time to move its rows, expressed in flops.
+// Costs by which stages are balanced: the flops of each block's forward, and the time to move the embedding's rows,
+// expressed in flops.
 std::vector<double> block_costs(const Model& model, const SampleFlops& flops);
 
 }  // namespace trifold

@@ -69,15 +69,14 @@ PlanCosts counted_costs(const RunSpec& run, const PlannedMachine& machine, const
   const double per_flop = static_cast<double>(run.micro_batch_size) /
                           (run.mesh.tensor_model_parallel_size * run.mesh.context_parallel_size) /
                           machine.peak_flops;
-  const std::vector<double> balance = cut.block_costs();
   for (size_t index = 0; index < model.blocks.size(); ++index) {
     const WalkedBlock& walked = work.of_block(index);
     const ListSeconds f = seconds_of(walked.forward, prices), i = seconds_of(walked.input, prices),
                       w = seconds_of(walked.weight, prices);
     BlockSeconds seconds{f.all(), i.all(), w.all(), seconds_of(walked.backward, prices).all()};
     add_row_seconds(run, load, f, i, w, seconds);
-    if (model.blocks[index].kind == BlockKind::Embedding) {  // has no products
-      const double moves = balance[index] * per_flop;
+    if (model.blocks[index].kind == BlockKind::Embedding) {  // its rows are moved, which is no product
+      const double moves = cut.flops.moving() * per_flop;
       seconds.f += moves;
       seconds.w += moves;
       seconds.b += moves;

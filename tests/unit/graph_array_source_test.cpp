@@ -190,12 +190,6 @@ TEST_F(Files, NamesAnElementThatDoesNotFitItsType) {
             std::string::npos);
 }
 
-TEST_F(Files, TheModelMustHaveADynamicBatch) {
-  graph_.values[static_cast<size_t>(mask_.index)].dims = {{7}};
-  EXPECT_NE(refusal({given("ids"), given("mask")}).find("its first dim must be the batch"),
-            std::string::npos);
-}
-
 }  // namespace
 }  // namespace array_source_test
 }  // namespace trifold::graph

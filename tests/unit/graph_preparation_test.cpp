@@ -126,8 +126,9 @@ TEST(Preparation, ListsAllOperationsThatItCannotCompute) {
   EXPECT_EQ(error_of([&] {
               m.prepare({first, second, third});
             }),
-            "2 operations on arrays of the batch or on constants cannot be computed:\n"
-            "  node 'n1' (torch.ops.other.first)\n  node 'n3' (layer_norm)");
+            "the arrays that the model reads cannot be prepared:\n"
+            "  node 'n1' (torch.ops.other.first): the operation is not known\n"
+            "  node 'n3' (layer_norm): the host cannot compute it from arrays of the batch and constants");
 }
 
 TEST(Preparation, RefusesBuffersThatChangeAndValuesOfParameters) {

@@ -16,12 +16,6 @@ namespace trifold::graph {
 
 namespace {
 
-// Extents of one sample: the first dim must be the batch.
-bool counts_samples(const Value& value) {
-  return !value.dims.empty() && value.dims[0] == Extent{1, true} &&
-         std::none_of(value.dims.begin() + 1, value.dims.end(), [](const Extent& e) { return e.per_sample; });
-}
-
 std::string names_text(const std::vector<std::string>& names) {
   return printable(fmt::format("{}", fmt::join(names, ", ")));
 }
@@ -59,7 +53,7 @@ void ArraySource::find_arrays() {
     else
       arrays_.push_back(array);
   }
-  if (takes.empty()) bad_input("the model takes no arrays, so there are no samples to train on");
+  check(!takes.empty(), "a model takes no arrays");
   for (const StoredArray& array : files_.arrays())
     if (std::find(takes.begin(), takes.end(), array.name) == takes.end()) unknown.push_back(array.name);
   if (!missing.empty())
@@ -78,11 +72,8 @@ void ArraySource::find_arrays() {
 
 void ArraySource::check_array(const StoredArray& array, const Input& input) const {
   const Value& value = graph_.at(input.value);
-  if (!counts_samples(value))
-    bad_input(
-        "the input '{}' of the model has shape {}, but its first dim must be the batch: export the model with a dynamic "
-        "dimension 0 of all inputs",
-        printable(input.name), to_text(value.dims));
+  check(counts_samples(value.dims), "the input '{}' has the shape {}, without a batch", printable(input.name),
+        to_text(value.dims));
   bool fits = array.dims.size() == value.dims.size();
   for (size_t d = 1; fits && d < array.dims.size(); ++d) fits = array.dims[d] == value.dims[d].value;
   if (!fits)

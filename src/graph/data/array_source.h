@@ -26,9 +26,9 @@ struct ArrayOrder {
 
 class ArraySource final : public DataSource {
  public:
-  // Both must outlive the source, and `preparation` be made from `graph`. BadInput if the graph has a fixed number of
-  // samples or an input without them; if an input of the graph has no array, or an array no input; if arrays differ in
-  // their number of samples; and if shape or type of an array do not fit. Types convert without loss only
+  // Both must outlive the source, and `preparation` be made from `graph`. Every input of the graph counts samples
+  // (counts_samples), and there is one. BadInput if an input of the graph has no array, or an array no input; if arrays
+  // differ in their number of samples; and if shape or type of an array do not fit. Types convert without loss only
   // (graph/data/stored_array.h).
   ArraySource(ArrayFiles files, const Graph& graph, const Preparation& preparation, const ArrayOrder& order);
 

@@ -22,8 +22,6 @@ Shape parameter_shape(const Base& base) {
   std::vector<int64_t> extents;
   for (const Size& dim : base.dims) extents.push_back(dim.fixed);
   if (extents.empty()) extents.push_back(1);
-  if (extents.size() > static_cast<size_t>(Shape::kMaxRank))
-    bad_input("the parameter '{}' has {} axes, more than {}", base.name, extents.size(), Shape::kMaxRank);
   return Shape(std::span<const int64_t>(extents));
 }
 

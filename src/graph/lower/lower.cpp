@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/tensor.h"
 #include "graph/lower/cut.h"
 #include "graph/lower/lowered.h"
 #include "graph/lower/rules.h"
@@ -52,7 +53,7 @@ bool has_one_element(const Value& value) {
 
 class Lowering {
  public:
-  Lowering(Graph graph, ConstantOf constant) {
+  Lowering(Graph graph, ConstantOf constant, std::vector<std::string>& problems) : problems_(problems) {
     const std::vector<bool> before = trained_values(graph);
     refuse_numbers(graph, before);
     lowered_.graph = rewritten(std::move(graph), before, constant);
@@ -60,24 +61,22 @@ class Lowering {
     operands_.resize(lowered_.graph.values.size());
   }
 
+  // Incomplete if there are problems.
   LoweredGraph run() {
     Graph& graph = lowered_.graph;
-    const ValueId loss = find_loss();
+    const std::vector<ValueId> results = results_of(graph);
+    check_loss(results);
     add_parameters();
-    const std::vector<bool> needed = needed_nodes(graph, loss);
+    const std::vector<bool> needed =
+        results.empty() ? std::vector<bool>(graph.nodes.size(), true) : needed_nodes(graph, results[0]);
     const size_t count = graph.nodes.size();  // lowering adds nodes that convert prepared values
     for (size_t i = 0; i < count; ++i) {
       const Node node = graph.nodes[i];
       if (needed[i] && is_trained(node)) add(node);
     }
-    if (!problems_.empty()) refuse();
-    lowered_.loss = operand(loss);
-    keep_reached_gradients();
-    if (!lowered_.base(lowered_.loss).needs_gradient)
-      bad_input(
-          "the model's first output, '{}', has to be its loss, but no trained parameter has an effect on it",
-          printable(graph.at(loss).name));
-    if (const std::vector<ValueId> results = results_of(graph); results.size() > 1) add_count(results[1]);
+    if (results.size() > 1) add_count(results[1]);
+    if (problems_.empty()) add_loss(results[0]);
+    if (!problems_.empty()) return std::move(lowered_);
     lowered_.arrays_f32 = ArrayLayout(graph, lowered_.prepared, DType::F32);
     lowered_.arrays_f64 = ArrayLayout(graph, lowered_.prepared, DType::F64);
     cut_into_blocks(lowered_);
@@ -85,11 +84,12 @@ class Lowering {
   }
 
  private:
-  // Numbers may be given for tensors, but few operations on trained values expect one.
-  void refuse_numbers(const Graph& graph, const std::vector<bool>& trained) {
+  // Numbers may be given for tensors, but few operations on trained values expect one. Nodes that do not are taken for
+  // unknown ones without a name, which no rule matches.
+  void refuse_numbers(Graph& graph, const std::vector<bool>& trained) {
     constexpr std::string_view kTakeNumbers[] = {"add.Tensor", "sub.Tensor", "rsub.Tensor",
                                                  "mul.Tensor", "div.Tensor", "masked_fill.Tensor"};
-    for (const Node& node : graph.nodes) {
+    for (Node& node : graph.nodes) {
       const bool is_computed = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
         return id.index >= 0 && trained[static_cast<size_t>(id.index)];
       });
@@ -97,6 +97,7 @@ class Lowering {
       const bool takes =
           std::find(std::begin(kTakeNumbers), std::end(kTakeNumbers), node.name) != std::end(kTakeNumbers);
       const std::vector<Parameter> parameters = parameters_of(*node.operation);
+      const size_t before = problems_.size();
       for (size_t i = 0; i < parameters.size() && i < node.arguments.size(); ++i) {
         if (parameters[i].kind != ParameterKind::Tensor || parameters[i].is_list) continue;
         const auto* const id = std::get_if<ValueId>(&node.arguments[i]);
@@ -106,8 +107,10 @@ class Lowering {
         if (id == nullptr && takes && i > 0) continue;
         problem(node, fmt::format("its argument '{}' is no tensor", parameters[i].name));
       }
+      if (problems_.size() == before) continue;
+      node.operation = nullptr;
+      node.name.clear();
     }
-    if (!problems_.empty()) refuse();
   }
 
   bool is_trained(ValueId id) const {
@@ -119,26 +122,34 @@ class Lowering {
                        [&](ValueId id) { return id.index >= 0 && is_trained(id); });
   }
 
-  ValueId find_loss() const {
-    const Graph& graph = lowered_.graph;
-    const std::vector<ValueId> results = results_of(graph);
-    if (results.empty()) bad_input("the model has no output: its first output has to be the loss");
-    const ValueId loss = results[0];
-    const Value& value = graph.at(loss);
-    if (!is_float(value.type) || !has_one_element(value))
-      bad_input("the model's first output, '{}', is {} {}: it has to be the loss, one floating-point number",
-                printable(value.name), name_of(value.type), to_text(value.dims));
-    return loss;
+  void check_loss(const std::vector<ValueId>& results) {
+    if (results.empty()) return problem("the model has no output: its first output has to be the loss");
+    const Value& value = lowered_.graph.at(results[0]);
+    if (is_float(value.type) && has_one_element(value)) return;
+    problem(fmt::format(
+        "the model's first output, '{}', is {} {}: it has to be the loss, one floating-point number",
+        printable(value.name), name_of(value.type), to_text(value.dims)));
+  }
+
+  void add_loss(ValueId loss) {
+    lowered_.loss = operand(loss);
+    keep_reached_gradients();
+    if (lowered_.base(lowered_.loss).needs_gradient) return;
+    problem(fmt::format(
+        "the model's first output, '{}', has to be its loss, but no trained parameter has an effect on it",
+        printable(lowered_.graph.at(loss).name)));
   }
 
   void add_count(ValueId count) {
     const Value& value = lowered_.graph.at(count);
-    if (!has_one_element(value) || is_trained(count))
-      bad_input(
-          "the model's second output, '{}', is {} {}: it has to be the number of elements that the loss is a "
-          "sum over, which does not depend on parameters",
-          printable(value.name), name_of(value.type), to_text(value.dims));
-    lowered_.count = prepared(count, Use::Number);
+    if (has_one_element(value) && !is_trained(count)) {
+      lowered_.count = prepared(count, Use::Number);
+      return;
+    }
+    problem(fmt::format(
+        "the model's second output, '{}', is {} {}: it has to be the number of elements that the loss is a "
+        "sum over, which does not depend on parameters",
+        printable(value.name), name_of(value.type), to_text(value.dims)));
   }
 
   // Leaves a gradient only to bases from which one flows to the loss.
@@ -153,13 +164,6 @@ class Lowering {
     }
     for (size_t base = 0; base < reached.size(); ++base)
       lowered_.bases[base].needs_gradient = lowered_.bases[base].needs_gradient && reached[base];
-  }
-
-  [[noreturn]] void refuse() const {
-    std::string text;
-    for (const std::string& problem : problems_) text += "\n  " + problem;
-    bad_input("the model cannot be trained, because of {}:{}",
-              problems_.size() == 1 ? "one operation" : fmt::format("{} operations", problems_.size()), text);
   }
 
   // ---- bases and operands ----
@@ -241,17 +245,39 @@ class Lowering {
 
   // ---- nodes ----
 
-  void problem(const Node& node, const std::string& why) {
-    problems_.push_back(to_text(node) + (why.empty() ? "" : ": " + why));
+  void problem(std::string why) { problems_.push_back(std::move(why)); }
+  void problem(const Node& node, const std::string& why) { problem(to_text(node) + ": " + why); }
+
+  // Adds what computes the node. If it cannot be trained, its results are taken for computed ones, so that the nodes
+  // that read them are checked too.
+  void add(const Node& node) {
+    const size_t before = problems_.size();
+    try {
+      lower_node(node);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      problem(node, error.what());
+    }
+    if (problems_.size() == before && !node.name.empty()) return;
+    each_read(node, [&](ValueId id) {
+      if (!is_trained(id)) lowered_.prepared.push_back(id);
+    });
+    for (const ValueId id : node.outputs)
+      if (id.index >= 0) add_stand_in(id);
+  }
+  void add_stand_in(ValueId id) {
+    const Value& value = lowered_.graph.at(id);
+    View view;
+    for (const Extent& dim : value.dims)  // a shape that no view has is an error of the node already
+      view.dims.push_back(dim.per_sample ? Size{0, dim.value} : Size{dim.value, 0});
+    view.strides.resize(view.dims.size());
+    const int base = add_base({Base::Kind::Computed, -1, view.dims, false, is_float(value.type), value.name});
+    operands_[static_cast<size_t>(id.index)] = {base, view};
   }
 
-  void add(const Node& node) {
-    if (node.operation == nullptr) return fail_at(node, "the operation is not known");
-    bool blocked = false;  // an operand could not be lowered, which is listed already
-    each_read(node, [&](ValueId id) {
-      blocked = blocked || (is_trained(id) && !operands_[static_cast<size_t>(id.index)].exists());
-    });
-    if (blocked) return;
+  void lower_node(const Node& node) {
+    if (node.name.empty()) return;  // its problem is listed already
+    if (node.operation == nullptr) return problem(node, "the operation is not known");
     if (is_alias(node)) {
       operands_[static_cast<size_t>(node.outputs[0].index)] = operand(std::get<ValueId>(node.arguments[0]));
       return;
@@ -265,8 +291,6 @@ class Lowering {
     if (node.operation->memory != Memory::New && add_views(node)) return;
     add_step(node);
   }
-
-  void fail_at(const Node& node, const std::string& why) { problem(node, why); }
 
   // A node whose result is its first argument: a conversion to a floating-point type, and dropout that drops nothing.
   bool is_alias(const Node& node) const {
@@ -335,6 +359,9 @@ class Lowering {
         if (operand.view.dims.size() > kMostAxes)
           return problem(node, fmt::format("it reads a value of {} axes, more than {}",
                                            operand.view.dims.size(), kMostAxes));
+        if (base.kind == Base::Kind::Parameter && base.dims.size() > size_t{Shape::kMaxRank})
+          return problem(node, fmt::format("its parameter '{}' has {} axes, more than {}", base.name,
+                                           base.dims.size(), Shape::kMaxRank));
         if ((rule->weights >> i & 1U) == 0 || !base.needs_gradient) continue;
         if (base.kind != Base::Kind::Parameter)
           return problem(node, "its weight is computed from parameters");
@@ -372,7 +399,7 @@ class Lowering {
   std::vector<Operand> operands_;                 // [value] empty for prepared values
   std::map<std::pair<int, bool>, int> prepared_;  // the base of a value, as it is or converted to floats
   std::map<int, size_t> made_by_;                 // the node of a value
-  std::vector<std::string> problems_;
+  std::vector<std::string>& problems_;
 };
 
 }  // namespace
@@ -387,6 +414,22 @@ Size Base::elements() const {
   return count;
 }
 
-LoweredGraph lower(Graph graph, ConstantOf constant) { return Lowering(std::move(graph), constant).run(); }
+LoweredGraph lower(Graph graph, ConstantOf constant, std::vector<std::string>& problems) {
+  return Lowering(std::move(graph), constant, problems).run();
+}
+
+LoweredGraph lower(Graph graph, ConstantOf constant) {
+  std::vector<std::string> problems;
+  LoweredGraph lowered = lower(std::move(graph), constant, problems);
+  if (!problems.empty()) bad_input("{}", refusal_text(problems));
+  return lowered;
+}
+
+std::string refusal_text(const std::vector<std::string>& problems) {
+  std::string text = fmt::format("the model cannot be trained, for {} reason{}:", problems.size(),
+                                 problems.size() == 1 ? "" : "s");
+  for (const std::string& problem : problems) text += "\n  " + problem;
+  return text;
+}
 
 }  // namespace trifold::graph

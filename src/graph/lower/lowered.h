@@ -74,8 +74,14 @@ struct LoweredGraph {
 };
 
 // Lowers a graph whose first output is the loss of a micro-batch: a sum, if the second output is the number of elements
-// that it is over, or else a mean. BadInput, with all nodes that cannot be trained in one message, and for graphs without
-// a loss. `constant` as in graph/lower/rewrite.h.
+// that it is over, or else a mean. `problems` gets a line for each reason why it cannot be trained: for nodes, all of
+// them, with module and line; and for the loss. If it gets one, the result is incomplete and only `prepared` may be read.
+// `constant` as in graph/lower/rewrite.h.
+LoweredGraph lower(Graph graph, ConstantOf constant, std::vector<std::string>& problems);
+// The same; BadInput with refusal_text if there are problems.
 LoweredGraph lower(Graph graph, ConstantOf constant);
+
+// "the model cannot be trained, for 2 reasons:" and a line for each.
+std::string refusal_text(const std::vector<std::string>& problems);
 
 }  // namespace trifold::graph
