@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <string_view>
 
+#include "comm/shared_error.h"
 #include "config/commands/option_tables.h"
 #include "config/subjects/model_family.h"
 #include "core/clock.h"
@@ -17,6 +19,7 @@
 #include "run/terms.h"
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
+#include "train/class_counts.h"
 #include "train/evaluation.h"
 #include "train/position_losses.h"
 #include "train/pretrain.h"
@@ -55,6 +58,25 @@ void tell_positions(const std::string& path, std::span<const PositionLoss> posit
     fmt::print("  {:>14}  {:.4f}\n", fmt::format("{}-{}", run.begin, run.end - 1), run.loss);
 }
 
+// A line for each cross entropy with labels.
+void tell_classes(const EvalReport& report, std::string_view part) {
+  for (const ClassShare& share : report.classes) {
+    if (share.labels == 0) continue;
+    const std::string among =
+        report.top_k ? fmt::format("  top-{} {:.6f}", *report.top_k, share.among / share.labels) : "";
+    fmt::print("{} accuracy {:.6f}{}  ({} labels of {})\n", part, share.likeliest / share.labels, among,
+               static_cast<int64_t>(share.labels), printable(share.name));
+  }
+}
+
+// Throws the same BadInput on all ranks if --top-k is given to a model that counts no classes.
+void expect_classes(const EvaluateConfig& config, const ClassCounts& counts, const Communicator& world) {
+  if (!config.top_k || counts.any()) return;
+  throw SharedError(
+      fmt::format("--top-k: the model of {} has no cross entropy of classes: leave it out", config.load),
+      ErrorKind::BadInput, world.size(), world.rank() == 0);
+}
+
 // BadInput for mistakes in files and options.
 Evaluation prepare(const EvaluateConfig& config) {
   Evaluation job;
@@ -70,6 +92,8 @@ Evaluation prepare(const EvaluateConfig& config) {
   if (!family.reads_text && (config.seq_length || config.loss_by_position))
     bad_input("--{}: {} has samples of arrays, not sequences: leave it out",
               config.seq_length ? "seq-length" : "loss-by-position", checkpoint.directory);
+  if (family.reads_text && config.top_k)
+    bad_input("--top-k: {} has no labels of classes but tokens: leave it out", checkpoint.directory);
   if (const auto check_micro_batch = language_family(checkpoint.model).check_micro_batch)
     check_micro_batch(checkpoint.model, config.micro_batch_size);
   set_length(checkpoint, config.seq_length);
@@ -116,20 +140,25 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   const auto start = Clock::now();
   std::optional<LossSums> sums;  // set in the process of rank 0, like the next
   std::vector<PositionLoss> positions;
+  std::vector<ClassShare> classes;
   ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
     load_weights(replica, checkpoint.directory);
     std::optional<PositionLosses> watch;
     if (config.loss_by_position) watch.emplace(replica, checkpoint.model.seq_length);
-    const std::optional<LossSums> all =
-        evaluate_model(replica, *job.source, config.micro_batch_size, job.samples,
-                       family_of_model(checkpoint.model).has_pairs, watch ? &*watch : nullptr);
+    ClassCounts counts(replica, config.top_k.value_or(1));
+    expect_classes(config, counts, world);
+    const std::optional<LossSums> all = evaluate_model(
+        replica, *job.source, config.micro_batch_size, job.samples,
+        family_of_model(checkpoint.model).has_pairs, watch ? &*watch : nullptr, nullptr, &counts);
     if (all)
       expect_counted(*all, world, fmt::format("the {} samples of the {} part", job.samples, part_name(part)));
     std::span<const PositionLoss> found;
     if (watch && all) found = watch->gather();
+    if (counts.any() && all) counts.gather();
     if (world.rank() != 0) return;
     sums = all;
+    classes = counts.shares();
     positions.assign(found.begin(), found.end());
   });
   const double seconds = seconds_since(start);
@@ -145,13 +174,15 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
                *config.eval_iters, part_name(part), job.samples);
   const ModelFamily& family = family_of_model(checkpoint.model);
-  const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds,
-                          family.loss_unit};
+  const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight),
+                          seconds,         family.loss_unit,  classes,
+                          config.top_k};
   if (config.log_json) JsonLog(*config.log_json).write(report, std::string(name_of(config.part)));
   const std::string perplexity =
       family.reads_text ? fmt::format("  perplexity {:.4f}", std::exp(report.loss)) : "";
   fmt::print("{} loss {:.6f}{}  ({} {} of {}, step {}, {:.1f} s)\n", part_name(part), report.loss, perplexity,
              report.tokens, report.unit, checkpoint.directory, report.step, seconds);
+  tell_classes(report, part_name(part));
   if (config.loss_by_position) tell_positions(*config.loss_by_position, positions);
   return kDone;
 }

@@ -133,8 +133,17 @@ void JsonLog::write_line(const std::string& line) {
 }
 
 void JsonLog::write(const EvalReport& report, const std::string& part) {
-  const nlohmann::ordered_json line{
+  nlohmann::ordered_json line{
       {"step", report.step}, {part + "_loss", number(report.loss)}, {report.unit, report.tokens}};
+  for (const ClassShare& share : report.classes) {
+    nlohmann::ordered_json one{
+        {"name", share.name}, {"labels", share.labels}, {"accuracy", number(share.likeliest / share.labels)}};
+    if (report.top_k) {
+      one["top_k"] = *report.top_k;
+      one["top_k_accuracy"] = number(share.among / share.labels);
+    }
+    line["classes"].push_back(std::move(one));
+  }
   write_line(json_text(line));
 }
 

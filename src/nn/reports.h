@@ -5,7 +5,8 @@
 //
 //   loss term   A loss reported in addition to the model's: f64 [1], to which blocks add the loss of each token times
 //               the token's loss weight. All blocks that declare a name add to one term.
-//   counter     f64 [n] of one block, zero when a plan begins, that the block changes in training steps.
+//   counter     f64 [n] of one block, zero when a plan begins, that the block changes in training steps, or in
+//               evaluations (nn/class_reports.h).
 //   host value  i32 [n] of one block, zero at first, that the trainer may write between plans and the block reads.
 //   batch value A factor that the trainer may set for each micro-batch, by default 1 (Batch::values). All blocks that
 //               declare a name read one value.
@@ -61,18 +62,20 @@ struct HostValueId : ReportRange {};
 template <class Id>
 class BlockReports {
  public:
-  // Throws if the block already has an item of that name.
-  Id declare(int block, const std::string& name, int64_t count);
-  std::optional<Id> find(int block, std::string_view name) const;
-  // The number of elements of all items.
-  int64_t elements() const { return elements_; }
-
- private:
   struct Item {
     int block;
     std::string name;
     Id id;
   };
+  // Throws if the block already has an item of that name.
+  Id declare(int block, const std::string& name, int64_t count);
+  std::optional<Id> find(int block, std::string_view name) const;
+  // The number of elements of all items.
+  int64_t elements() const { return elements_; }
+  // All items, in the order in which they were declared.
+  const std::vector<Item>& items() const { return items_; }
+
+ private:
   std::vector<Item> items_;
   int64_t elements_ = 0;
 };

@@ -165,9 +165,10 @@ class Executor {
   static ActivationMemory measure(const PipelineRank& pipeline, const ParamList& params, const Mesh& mesh,
                                   const RankPlan& row, const Batch& batch, DType dtype);
 
-  // The memory that `evaluate` needs, found in the same way.
+  // The memory that `evaluate` needs, found in the same way; of an executor that collects `reports`, if they are given.
   static ActivationMemory measure_forward(const PipelineRank& pipeline, const ParamList& params,
-                                          const Mesh& mesh, const Batch& batch, DType dtype);
+                                          const Mesh& mesh, const Batch& batch, DType dtype,
+                                          const ReportList* reports = nullptr);
 
   // Offloading::peak.
   size_t kept_blocks_in_memory() const { return offloading_.peak(); }

@@ -28,8 +28,13 @@ ActivationMemory Executor::measure(const PipelineRank& pipeline, const ParamList
 }
 
 ActivationMemory Executor::measure_forward(const PipelineRank& pipeline, const ParamList& params,
-                                           const Mesh& mesh, const Batch& batch, DType dtype) {
-  const auto walk = [&](Executor& walker) { walker.evaluate(batch); };
+                                           const Mesh& mesh, const Batch& batch, DType dtype,
+                                           const ReportList* reports) {
+  const auto walk = [&](Executor& walker) {
+    walker.grads_ = nullptr;  // as an executor that only evaluates
+    if (reports != nullptr) walker.collect(*reports);
+    walker.evaluate(batch);
+  };
   return measure_walk(pipeline, params, mesh, dtype, walk);
 }
 

@@ -21,7 +21,7 @@ struct BlockSample {
 
 struct ModelCosts {
   std::vector<BlockSample> blocks;
-  MemoryReport memory;        // of a rank that holds the whole model, with a micro-batch of one sample
+  MemoryReport memory;  // the bytes of a rank that holds the whole model, for a micro-batch of one sample
   size_t further_sample = 0;  // bytes of activations that each further sample adds
   double step = 0;            // flops of forward and backward, as plans count them
 };

@@ -63,12 +63,21 @@ struct StepReport {
 // Further metrics of a task, by name.
 using Scores = std::vector<std::pair<std::string, double>>;
 
+// The numbers of labels of a cross entropy (nn/class_reports.h): of all that count, of labels that are the likeliest
+// class, and of labels among the K likeliest classes.
+struct ClassShare {
+  std::string name;  // the node's
+  double labels = 0, likeliest = 0, among = 0;
+};
+
 struct EvalReport {
   int64_t step = 0;
   double loss = 0;     // NaN if no token counts
   int64_t tokens = 0;  // tokens that count
   double seconds = 0;
   const char* unit = "tokens";  // unit over which the loss is a mean
+  std::vector<ClassShare> classes = {};
+  std::optional<int64_t> top_k = {};  // K, if shares among the K likeliest are asked for
 };
 
 // A run of whole passes over the training data.

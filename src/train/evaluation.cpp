@@ -76,7 +76,7 @@ Batch batch_of(BatchBuffer& buffer, const DataSource& source, int64_t left) {
 
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
                          BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
-                         StepWatch* watch) {
+                         StepWatch* watch, ClassCounts* classes) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
   for_each_round(mesh, block, end, poll, [&](int64_t first) {
@@ -89,6 +89,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const
     const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
     sums.weight += part.weight;
+    if (classes != nullptr) classes->add(executor.counters());
   });
   return sums;
 }
@@ -102,12 +103,13 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums) {
 
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
-                                  StepWatch* watch) {
+                                  StepWatch* watch, ClassCounts* classes) {
   BatchValues values = kUnitValues;
+  if (classes != nullptr) classes->write(values);
   if (has_pairs)
     values = batch_values(replica.model().reports, count_all_labels(replica, source, buffer, samples, poll));
   LossSums sums = forward_samples(executor, replica.mesh(), replica.model().row_cut, source, buffer, samples,
-                                  poll, values, watch);
+                                  poll, values, watch, classes);
   if (poll.stopped()) return std::nullopt;
   sum_over_ranks(replica, {&sums, 1});
   return sums;
@@ -125,19 +127,22 @@ void expect_counted(const LossSums& sums, const Communicator& world, const std::
 
 std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
                                        int64_t samples, bool has_pairs, StepWatch* watch,
-                                       const std::atomic<int>* signal) {
+                                       const std::atomic<int>* signal, ClassCounts* classes) {
   const Mesh& mesh = replica.mesh();
   Batch shapes = batch_without_memory(micro_batch_size, source.seq_length());
   cut_rows(shapes, rows_here(replica.model().row_cut, source.seq_length(), mesh.sizes(), mesh.coords()));
-  Executor executor(
-      replica.pipeline(), mesh, replica.ops(), replica.weights(), nullptr, replica.compute(), replica.side(),
-      replica.dtype(),
-      Executor::measure_forward(replica.pipeline(), replica.model().params, mesh, shapes, replica.dtype()));
+  if (classes != nullptr && !classes->any()) classes = nullptr;
+  const ReportList* const reports = classes != nullptr ? &replica.model().reports : nullptr;
+  Executor executor(replica.pipeline(), mesh, replica.ops(), replica.weights(), nullptr, replica.compute(),
+                    replica.side(), replica.dtype(),
+                    Executor::measure_forward(replica.pipeline(), replica.model().params, mesh, shapes,
+                                              replica.dtype(), reports));
+  if (reports != nullptr) executor.collect(*reports);
   BatchBuffer buffer(source, micro_batch_size);
   std::optional<LossSums> sums;
   abort_on_error(replica.world(), [&] {
     StopPoll poll(replica.world(), replica.compute(), signal);
-    sums = loss_sums(replica, executor, source, buffer, samples, has_pairs, poll, watch);
+    sums = loss_sums(replica, executor, source, buffer, samples, has_pairs, poll, watch, classes);
   });
   return sums;
 }

@@ -9,6 +9,7 @@
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
 #include "run/stop_poll.h"
+#include "train/class_counts.h"
 #include "train/replica.h"
 
 namespace trifold {
@@ -38,10 +39,10 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 // This rank's share of the loss sums over samples [0, end). Blocks of micro-batch size go to the data-parallel ranks in
 // turn; the last block is padded so that it can be sharded like the others, or smaller if it has arrays. `buffer` holds one micro-batch; `values`
 // result from all samples; `watch`, if given, observes the computation. `poll` is called before each round of blocks
-// and may end the loop.
+// and may end the loop. `classes`, if given, gets the counters of every micro-batch.
 LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
                          BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
-                         StepWatch* watch = nullptr);
+                         StepWatch* watch = nullptr, ClassCounts* classes = nullptr);
 
 // Sums each rank's shares over the data and pipeline axes; every sample counts once on any mesh. Collective.
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
@@ -49,7 +50,7 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 // The sums over samples [0, samples) of all ranks; nullopt if `poll` stopped it. Collective.
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
-                                  StepWatch* watch = nullptr);
+                                  StepWatch* watch = nullptr, ClassCounts* classes = nullptr);
 
 // Throws the same BadInput on all ranks if no label counts in `sums`; `what` names the samples ("valid of 3 samples").
 void expect_counted(const LossSums& sums, const Communicator& world, const std::string& what);
@@ -58,6 +59,7 @@ void expect_counted(const LossSums& sums, const Communicator& world, const std::
 // BERT. nullopt if `signal` (may be null) stopped it. Collective.
 std::optional<LossSums> evaluate_model(Replica& replica, const DataSource& source, int64_t micro_batch_size,
                                        int64_t samples, bool has_pairs = false, StepWatch* watch = nullptr,
-                                       const std::atomic<int>* signal = nullptr);
+                                       const std::atomic<int>* signal = nullptr,
+                                       ClassCounts* classes = nullptr);
 
 }  // namespace trifold

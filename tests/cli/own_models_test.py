@@ -135,14 +135,19 @@ class Evaluate(OwnModelsTest):
         line = self.log("valid.jsonl")[0]
         return line["valid_loss"], line["elements"]
 
+    def save_inputs(self, name):
+        """Writes the inputs of the reference; returns the words of --arrays."""
+        words = []
+        for key, (dims, rows) in self.expected(name)[1].items():
+            write_npy(self.folder / f"{key}.npy", rows, dims)
+            words.append(f"{key}={key}.npy")
+        return words
+
     def test_losses_are_those_of_pytorch(self):
         for name in ("gpt2", "t5", "roberta", "whisper", "mixer", "mlp"):
-            known, inputs = self.expected(name)
+            known = self.expected(name)[0]
             self.save_untrained(name, "--f64")
-            words = []
-            for key, (dims, rows) in inputs.items():
-                write_npy(self.folder / f"{key}.npy", rows, dims)
-                words.append(f"{key}={key}.npy")
+            words = self.save_inputs(name)
             for size in (1, 2, 3, 4):  # of three samples
                 loss, elements = self.evaluate(name, *words, "--micro-batch-size", size)
                 self.assertEqual(elements, known["plain.count"])
@@ -157,6 +162,49 @@ class Evaluate(OwnModelsTest):
             other, count = self.evaluate("run", *words, *arguments.split())
             self.assertEqual(count, elements)
             self.assertAlmostEqual(other, loss, delta=1e-12 * loss)
+
+    def test_accuracies_are_those_of_pytorch(self):
+        for name in ("gpt2", "t5", "roberta", "whisper", "mixer", "mlp"):
+            known = json.loads((MODELS.parent / "classes.json").read_text())[name]["cross_entropy_loss"]
+            self.save_untrained(name, "--f64")
+            words = self.save_inputs(name)
+            for k, right in enumerate(known["right"], 1):
+                self.evaluate(name, *words, "--micro-batch-size", k, "--top-k", k)
+                (found,) = self.log("valid.jsonl")[0]["classes"]
+                self.assertEqual(found, {"name": "cross_entropy_loss", "labels": known["labels"],
+                                         "accuracy": known["right"][0] / known["labels"], "top_k": k,
+                                         "top_k_accuracy": right / known["labels"]})
+
+    def test_equal_scores_share_their_places(self):
+        """A model whose weights are all 0 is right as often as chance."""
+        with zipfile.ZipFile(MODELS / "mlp.pt2") as old, zipfile.ZipFile(self.folder / "m.pt2", "w") as new:
+            for entry in old.infolist():
+                data = old.read(entry)
+                if "/weights/weight_" in entry.filename:
+                    data = bytes(len(data))
+                new.writestr(zipfile.ZipInfo(entry.filename), data)
+        words = self.arrays("mlp")
+        self.save_untrained("mlp", "--model", "m.pt2")
+        self.evaluate("mlp", *words, "--top-k", 3)
+        (found,) = self.log("valid.jsonl")[0]["classes"]
+        self.assertGreater(found["labels"], 0)
+        self.assertEqual((found["accuracy"], found["top_k_accuracy"]), (0.25, 0.75))
+
+    def test_accuracies_of_meshes_and_micro_batches(self):
+        self.train("gpt2", "--train-iters", 20, "--save", "run")
+        words = self.arrays("gpt2", 23)
+        found = []
+        for arguments in ("--micro-batch-size 1", "--micro-batch-size 5", "--micro-batch-size 40", "--micro-batch-size 4 --ranks 2",
+                          "--micro-batch-size 3 --ranks 2 --pipeline-model-parallel-size 2"):
+            self.evaluate("run", *words, *arguments.split(), "--top-k", 3)
+            found.append(self.log("valid.jsonl")[0]["classes"])
+        self.assertEqual(found, found[:1] * 5)
+        self.assertGreater(found[0][0]["top_k_accuracy"], found[0][0]["accuracy"])
+        out, _ = self.trifold("evaluate", "--load", "run", "--arrays", *words, "--split", "0,100,0", "--top-k", 3)
+        one = found[0][0]
+        self.assertIn(f"accuracy {one['accuracy']:.6f}  top-3 {one['top_k_accuracy']:.6f}  ({one['labels']:.0f} labels of ", out)
+        out, _ = self.trifold("evaluate", "--load", "run", "--arrays", *words, "--split", "0,100,0")
+        self.assertIn(f"accuracy {one['accuracy']:.6f}  (", out)
 
     def test_refusals(self):
         words = self.arrays("gpt2")

@@ -191,6 +191,13 @@ OptionTable options_of(EvaluateConfig& config) {
            "Tokens of a sequence; more than in training only with rotary positions or none.")
       .range(1, kMaxSize)
       .absent("as the model was trained");
+  table
+      .add(
+          "top-k", &config.top_k,
+          "Also print how many labels are among this many of the likeliest classes; for models from files with a "
+          "cross entropy.")
+      .range(1, kMaxSize)
+      .absent("the likeliest class only");
   add_mesh(table, config.mesh);
   table.group("Logging");
   table

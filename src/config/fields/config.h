@@ -320,6 +320,7 @@ struct EvaluateConfig {
   std::optional<int64_t> seq_length;  // the checkpoint's
   MeshConfig mesh;
   std::optional<std::string> log_json;
+  std::optional<int64_t> top_k;                 // labels among so many of the likeliest classes are counted
   std::optional<std::string> loss_by_position;  // file for the mean loss at each position of the sequences
 };
 

@@ -78,7 +78,7 @@ struct LoweredGraph {
 // them, with module and line; and for the loss. If it gets one, the result is incomplete and only `prepared` may be read.
 // `constant` as in graph/lower/rewrite.h.
 LoweredGraph lower(Graph graph, ConstantOf constant, std::vector<std::string>& problems);
-// The same; BadInput with refusal_text if there are problems.
+// Lowers a graph as above; BadInput with refusal_text if there are problems.
 LoweredGraph lower(Graph graph, ConstantOf constant);
 
 // "the model cannot be trained, for 2 reasons:" and a line for each.

@@ -1,6 +1,7 @@
 // Rules of losses. Other losses are rewritten into elementwise operations and sums (graph/lower/rewrite.h).
 #include <algorithm>
 
+#include "graph/lower/class_counter.h"
 #include "graph/lower/rules.h"
 
 namespace trifold::graph {
@@ -16,7 +17,8 @@ class CrossEntropySum final : public Step {
         weights_(parts.operand(2)),
         columns_(logits_.view.dims[1].fixed),
         max_(parts.builder.slot()),
-        sum_(parts.builder.slot()) {}
+        sum_(parts.builder.slot()),
+        class_counter_(parts) {}
 
   void take_saved(Frame& frame, Saved& saved) const override {
     const Shape rows{logits_.view.dims[0].at(frame.batch)};
@@ -32,9 +34,11 @@ class CrossEntropySum final : public Step {
     const Tensor target = frame.temporary(wide, each), loss = frame.temporary(wide, each);
     ops.softmax_stats(stream, saved[max_], saved[sum_], target, logits, frame.dense(labels_), 0, columns_);
     ops.cross_entropy(stream, loss, saved[max_], saved[sum_], target);
+    const Tensor row_weights = weights(frame);
+    class_counter_.add(frame, logits, target, row_weights);
     const Tensor total = frame.temporary(DType::F64, {1});
     ops.fill(stream, total, 0.0);
-    ops.weighted_sum(stream, total, loss, weights(frame));
+    ops.weighted_sum(stream, total, loss, row_weights);
     ops.convert(stream, y, total);
   }
 
@@ -61,6 +65,7 @@ class CrossEntropySum final : public Step {
   Operand logits_, labels_, weights_;
   int64_t columns_;
   SlotId max_, sum_;
+  ClassCounter class_counter_;
 };
 
 // The model's loss: the sum over rows of weight * cross entropy of the logits x w^T + bias, over a divisor. The logits
@@ -80,7 +85,8 @@ class LinearCrossEntropy final : public Step {
         width_(weight_.view.dims[1].fixed),
         trains_weight_(parts.needs_gradient(weight_)),
         trains_bias_(parts.needs_gradient(bias_)),
-        dx_(parts.builder.slot()) {}
+        dx_(parts.builder.slot()),
+        class_counter_(parts) {}
 
   void take_saved(Frame& frame, Saved& saved) const override {
     if (frame.run.has_backward()) saved[dx_] = frame.run.keep->take(frame.run.dtype, {rows(frame), width_});
@@ -148,6 +154,7 @@ class LinearCrossEntropy final : public Step {
     ops.affine(run.stream, logits, x, w, bias_.exists() ? frame.dense(bias_, x.dtype) : Tensor{});
     if (!run.has_backward()) {
       ops.softmax_stats(run.stream, max, sum, target, logits, labels, 0, classes_);
+      class_counter_.add(frame, logits, target, row_weights);
       return ops.cross_entropy(run.stream, losses, max, sum, target);
     }
     ops.cross_entropy_all(run.stream, logits, max, sum, target, logits, labels, row_weights, Factor(1, scale),
@@ -165,6 +172,7 @@ class LinearCrossEntropy final : public Step {
   int64_t classes_, width_;
   bool trains_weight_, trains_bias_;
   SlotId dx_;
+  ClassCounter class_counter_;
 };
 
 // Argument `scores` has a column for each class.
