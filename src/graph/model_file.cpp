@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "graph/freeze.h"
 #include "graph/lower/constants.h"
 #include "graph/pt2/read_array.h"
 #include "graph/pt2/read_pt2.h"
@@ -54,8 +55,10 @@ std::vector<std::string> training_problems(const Archive& archive, const Graph& 
   return problems;
 }
 
-ModelFile::ModelFile(const std::string& path) : archive_(path), tensors_(archive_.tensors()) {
-  const Graph graph = read_pt2(archive_.model_text(), archive_.model_where(), tensors_).graph;
+ModelFile::ModelFile(const std::string& path, std::span<const std::string> frozen)
+    : archive_(path), tensors_(archive_.tensors()) {
+  Graph graph = read_pt2(archive_.model_text(), archive_.model_where(), tensors_).graph;
+  frozen_ = freeze(graph, frozen);
   std::vector<std::string> problems;
   lowered_ = lower_file(archive_, tensors_, graph, problems);
   if (!problems.empty()) bad_input("{}: {}", path, refusal_text(problems));
@@ -122,25 +125,27 @@ struct Opened {
 
 }  // namespace
 
-std::shared_ptr<const ModelFile> open_model_file(const std::string& path) {
+std::shared_ptr<const ModelFile> open_model_file(const std::string& path,
+                                                 std::span<const std::string> frozen) {
   static std::mutex mutex;
-  static std::map<std::string, Opened> all;
+  static std::map<std::pair<std::string, std::vector<std::string>>, Opened> all;
   const std::lock_guard lock(mutex);
   std::error_code none;
   const auto time = std::filesystem::last_write_time(path, none);
   const auto bytes = std::filesystem::file_size(path, none);
-  Opened& opened = all[path];
+  Opened& opened = all[{path, {frozen.begin(), frozen.end()}}];
   if (opened.file == nullptr || opened.time != time || opened.bytes != bytes)
-    opened = {time, bytes, std::make_shared<const ModelFile>(path)};
+    opened = {time, bytes, std::make_shared<const ModelFile>(path, frozen)};
   return opened.file;
 }
 
 std::shared_ptr<const ModelFile> open_model_file(const std::string& path,
-                                                 const std::optional<std::string>& digest) {
+                                                 const std::optional<std::string>& digest,
+                                                 std::span<const std::string> frozen) {
   std::error_code none;
   if (digest && !std::filesystem::exists(path, none))
     bad_input("{}, the file of the checkpoint's model, does not exist: put it back there", path);
-  std::shared_ptr<const ModelFile> file = open_model_file(path);
+  std::shared_ptr<const ModelFile> file = open_model_file(path, frozen);
   if (digest && *digest != file->digest())
     bad_input(
         "{} has the checksum {}, but the checkpoint's model has {}: "

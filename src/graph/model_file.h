@@ -25,11 +25,13 @@ std::vector<std::string> training_problems(const Archive& archive, const Graph& 
 
 class ModelFile final : public GivenValues {
  public:
-  // BadInput if the file cannot be read, or with all training_problems, if there are some.
-  explicit ModelFile(const std::string& path);
+  // BadInput if the file cannot be read, or with all training_problems, if there are some, and for patterns that freeze() rejects.
+  explicit ModelFile(const std::string& path, std::span<const std::string> frozen = {});
 
   const std::string& path() const { return archive_.path(); }
   const LoweredGraph& lowered() const { return lowered_; }
+  // What freeze() returned for the patterns.
+  const std::vector<std::string>& frozen() const { return frozen_; }
   // Eight hexadecimal digits, a checksum of all that the file holds.
   std::string digest() const { return archive_.digest(); }
   // Computes the arrays that blocks read; sums of the run are `floats`, F32 or F64.
@@ -50,14 +52,18 @@ class ModelFile final : public GivenValues {
 
   Archive archive_;
   std::vector<StoredTensor> tensors_;  // by name
+  std::vector<std::string> frozen_;
   LoweredGraph lowered_;
 };
 
-// Opens a file, or returns the object that an earlier call returned, unless the file has changed since.
-std::shared_ptr<const ModelFile> open_model_file(const std::string& path);
+// Opens a file, or returns the object that an earlier call with the same patterns returned, unless the file has changed
+// since.
+std::shared_ptr<const ModelFile> open_model_file(const std::string& path,
+                                                 std::span<const std::string> frozen = {});
 // The file of a checkpoint's model. BadInput, which says what to do, if it does not exist or has another digest; without
 // `digest` as above.
 std::shared_ptr<const ModelFile> open_model_file(const std::string& path,
-                                                 const std::optional<std::string>& digest);
+                                                 const std::optional<std::string>& digest,
+                                                 std::span<const std::string> frozen = {});
 
 }  // namespace trifold::graph

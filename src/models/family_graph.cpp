@@ -18,7 +18,7 @@ namespace {
 
 std::shared_ptr<const graph::ModelFile> file_of(const ModelConfig& config) {
   check(config.model.has_value(), "a model of a file has no file");
-  return graph::open_model_file(*config.model, config.model_digest);
+  return graph::open_model_file(*config.model, config.model_digest, config.freeze);
 }
 
 // A batch's size may be limited by the file, as where export saw a condition on it.
@@ -86,6 +86,7 @@ constexpr LanguageFamily kGraphParts{
           const std::shared_ptr<const graph::ModelFile> file = file_of(model);
           model.model = std::filesystem::absolute(*model.model).string();  // checkpoints store it
           model.model_digest = file->digest();
+          model.freeze = file->frozen();
           const auto blocks = static_cast<int64_t>(file->lowered().blocks.size());
           model.num_layers = std::max<int64_t>(blocks - 2, 0);
         },

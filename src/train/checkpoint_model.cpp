@@ -115,10 +115,10 @@ std::vector<const char*> free_fields(LoadPart part, bool rope) {
   std::vector<const char*> free{"model", "make_vocab_size_divisible_by", "moe_router_bias_update_rate",
                                 "moe_expert_capacity_factor", "moe_token_drop_policy"};
   if (part != LoadPart::All)
-    free.insert(free.end(),
-                {"model_digest", "seq_length", "hidden_dropout", "attention_dropout", "init_method_std",
-                 "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_router_load_balancing_type",
-                 "moe_input_jitter_eps", "moe_router_force_load_balancing"});
+    free.insert(free.end(), {"model_digest", "freeze", "seq_length", "hidden_dropout", "attention_dropout",
+                             "init_method_std", "moe_aux_loss_coeff", "moe_z_loss_coeff",
+                             "moe_router_load_balancing_type", "moe_input_jitter_eps",
+                             "moe_router_force_load_balancing"});
   if (part != LoadPart::All && rope)
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",

@@ -222,6 +222,78 @@ class Evaluate(OwnModelsTest):
         self.assertIn("has a model from a file, whose output is a loss", err)
 
 
+class Freeze(OwnModelsTest):
+    PATTERNS = ["model.transformer.h.0.*", "model.transformer.w?e.weight"]
+
+    def names(self):
+        """The names of the frozen parameters, and of all: those of the first use of a tied one."""
+        with zipfile.ZipFile(MODELS / "gpt2.pt2") as archive:
+            text = next(archive.read(name) for name in archive.namelist() if name.endswith("models/model.json"))
+        inputs = json.loads(text)["graph_module"]["signature"]["input_specs"]
+        names = [spec["parameter"]["parameter_name"] for spec in inputs if "parameter" in spec]
+        return [name for name in names if name.startswith(("model.transformer.h.0.", "model.transformer.wte", "model.transformer.wpe"))
+                or name == "model.lm_head.weight"], names
+
+    def frozen_file(self, frozen):
+        """The file with requires_grad false for these parameters."""
+        with zipfile.ZipFile(MODELS / "gpt2.pt2") as old, zipfile.ZipFile(self.folder / "frozen.pt2", "w") as new:
+            for entry in old.infolist():
+                data = old.read(entry)
+                if entry.filename.endswith("model_weights_config.json"):
+                    tensors = json.loads(data)
+                    for name in frozen:
+                        tensors["config"][name]["tensor_meta"]["requires_grad"] = False
+                    data = json.dumps(tensors).encode()
+                new.writestr(zipfile.ZipInfo(entry.filename), data)
+        return "frozen.pt2"
+
+    def tensors(self, checkpoint):
+        """The bytes of the state dictionary of a checkpoint, by name."""
+        shutil.rmtree(self.folder / "out", ignore_errors=True)
+        self.trifold("convert", "--load", checkpoint, "--save", "out")
+        data = (self.folder / "out" / "model.safetensors").read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:begin])
+        header.pop("__metadata__", None)
+        return {name: data[begin + each["data_offsets"][0]:begin + each["data_offsets"][1]] for name, each in header.items()}
+
+    def test_frozen_parameters_do_not_change(self):
+        frozen, names = self.names()
+        self.save_untrained("gpt2")
+        before = self.tensors("gpt2")
+        for number, arguments in enumerate((["--weight-decay", 0.1], ["--optimizer", "lamb"], ["--ranks", 2, "--zero-stage", 2])):
+            arguments += ["--seed", 3]
+            self.assertEqual(self.curve("gpt2", *arguments, "--freeze", *self.PATTERNS, "--save", f"run{number}"),
+                             self.curve("gpt2", *arguments, "--model", self.frozen_file(frozen)))
+            after = self.tensors(f"run{number}")
+            self.assertEqual([name for name in names if before[name] == after[name]], frozen)
+
+    def test_resume_needs_the_same_set(self):
+        frozen, _ = self.names()
+        whole = self.curve("gpt2", "--freeze", *self.PATTERNS)
+        self.curve("gpt2", "--freeze", *self.PATTERNS, "--exit-interval", 3, "--save", "run")
+        for arguments in ([], ["--freeze", self.PATTERNS[0]]):
+            _, err = self.train("gpt2", "--save", "run", "--auto-resume", *arguments, status=2)
+            self.assertIn("freeze", err)
+        shutil.copytree(self.folder / "run", self.folder / "tuned")
+        self.assertEqual(self.curve("gpt2", "--freeze", *frozen, "--save", "run", "--auto-resume"), whole[3:])
+        self.train("gpt2", "--load", "tuned", "--finetune", "--freeze", "*.ln_?.*", "--train-iters", 1)
+        loss, _ = self.trifold("evaluate", "--load", "run", "--arrays", *self.arrays("gpt2"))
+        self.assertIn("loss", loss)
+
+    def test_refusals(self):
+        for patterns, message in (
+                (["model.transformer.h.7.*"], "--freeze model.transformer.h.7.* matches no parameter of the model"),
+                (["model.transformer.wta.weight"], "names such as model.transformer.wte.weight"),
+                (["model.*"], "--freeze model.* leaves no parameter to train")):
+            _, err = self.train("gpt2", "--freeze", *patterns, status=2)
+            self.assertIn(message, err)
+            _, err = self.trifold("plan", "--model", MODELS / "gpt2.pt2", "--micro-batch-size", 1, "--freeze", *patterns, status=2)
+            self.assertIn(message, err)
+        _, err = self.pretrain("--freeze", "x", status=2)
+        self.assertIn("--freeze", err)
+
+
 class ModelFiles(OwnModelsTest):
     def test_a_file_may_move_but_not_change(self):
         shutil.copy(MODELS / "gpt2.pt2", self.folder / "model.pt2")

@@ -23,6 +23,8 @@ struct ModelConfig {
       model;  // a file with the model as a graph of operations; the fields below follow
   // Checksum of that file, set when it is read and stored in checkpoints, never by an option.
   std::optional<std::string> model_digest;
+  // Patterns of its parameters that are not trained; their names, in order, once the file is read.
+  std::vector<std::string> freeze;
   int64_t num_layers = 0;                  // required
   int64_t hidden_size = 0;                 // required
   int64_t num_attention_heads = 0;         // required

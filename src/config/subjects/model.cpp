@@ -60,6 +60,13 @@ void add_model(OptionTable& table, ModelConfig& model) {
           "loss. Tensor, context and expert parallelism are not possible.")
       .reads("FILE.pt2")
       .of_host();
+  table
+      .add(
+          "freeze", &model.freeze,
+          "Parameters of --model that are not trained, by name: patterns with * for any characters, ? for one, and [01] "
+          "for one of several. Only for models from files.")
+      .takes("PATTERN ...")
+      .needs("model");
   table.add("num-layers", &model.num_layers, "Transformer blocks.").need().range(1, 1 << 20);
   table.add("hidden-size", &model.hidden_size, "Width of the model.")
       .need()
