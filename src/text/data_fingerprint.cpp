@@ -101,14 +101,17 @@ DataFingerprint fingerprint_of_paths(std::span<const std::string> paths) {
 
 namespace {
 
-// The file of a word of --arrays, [NAME=]PATH[:INSIDE].
+// The file, or the prefix of the token files, of a word of --arrays, [NAME=]PATH[:INSIDE].
 std::string file_of_array(const std::string& word) {
   const size_t name_end = word.find('=');
   std::string path = name_end == std::string::npos ? word : word.substr(name_end + 1);
-  std::error_code error;
-  for (size_t colon = path.rfind(':'); colon != std::string::npos && !fs::exists(path, error);
+  const auto is_data = [](const std::string& at) {
+    std::error_code error;
+    return fs::exists(at, error) || is_indexed_prefix(at);
+  };
+  for (size_t colon = path.rfind(':'); colon != std::string::npos && !is_data(path);
        colon = path.rfind(':', colon - 1)) {
-    if (fs::exists(path.substr(0, colon), error)) return path.substr(0, colon);
+    if (is_data(path.substr(0, colon))) return path.substr(0, colon);
     if (colon == 0) break;
   }
   return path;

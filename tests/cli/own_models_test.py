@@ -1,8 +1,10 @@
 """Models that PyTorch exported are trained over meshes of ranks, resumed, resharded, evaluated and planned."""
 
 import json
+import random
 import re
 import shutil
+import struct
 import unittest
 import zipfile
 
@@ -220,6 +222,47 @@ class Evaluate(OwnModelsTest):
             self.assertIn(message, err)
         _, err = self.trifold("generate", "--load", "run", status=2)
         self.assertIn("has a model from a file, whose output is a loss", err)
+
+
+class Tokens(OwnModelsTest):
+    def write_pair(self, tokens):
+        """Writes tok.bin and tok.idx: the tokens as two sequences, each a document."""
+        (self.folder / "tok.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+        half = len(tokens) // 2
+        (self.folder / "tok.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack(
+            "<QBQQ2i2q3q", 1, 8, 2, 3, half, len(tokens) - half, 0, 2 * half, 0, 1, 2))
+
+    def test_labels_are_the_next_tokens(self):
+        rng = random.Random(3)
+        tokens = [rng.randrange(50) for _ in range(60 * 8 + 1)]
+        self.write_pair(tokens)
+        for name, shift in (("input_ids", 0), ("labels", 1)):
+            write_npy(self.folder / f"{name}.npy", [tokens[8 * i + shift:8 * i + shift + 8] for i in range(60)])
+        arrays = ["input_ids=input_ids.npy", "labels=labels.npy"]
+        (self.folder / "log.jsonl").unlink(missing_ok=True)
+        curves = []
+        for words in (arrays, ["input_ids=tok", "labels=tok:1"]):
+            self.train("gpt2", "--log-json", "log.jsonl", data=words)
+            curves.append([(line["step"], line["loss"], line["grad_norm"]) for line in self.log() if "loss" in line])
+            (self.folder / "log.jsonl").unlink()
+        self.assertEqual(len(curves[0]), 6)
+        self.assertEqual(curves[1], curves[0])
+        # A run continues only with the tokens that it was trained on.
+        words = ["input_ids=tok", "labels=tok:1"]
+        self.train("gpt2", "--exit-interval", 3, "--save", "run", data=words)
+        self.train("gpt2", "--save", "run", "--auto-resume", "--exit-interval", 1, data=words)
+        self.write_pair([*tokens[:-1], tokens[-1] + 1])
+        _, err = self.train("gpt2", "--save", "run", "--auto-resume", data=words, status=2)
+        self.assertIn("tok.bin", err)
+
+    def test_refusals(self):
+        self.write_pair(list(range(8)))
+        for words, message in (
+                (["tok", "labels=tok:1"], "the tokens in it have no name; give NAME=tok"),
+                (["input_ids=tok", "labels=tok:next"], "'next' is no number of a token"),
+                (["input_ids=tok", "labels=tok:1"], "'input_ids' (tok) has 8 tokens, too few for a sample of [batch, 8] from token 1 on")):
+            _, err = self.train("gpt2", data=words, status=2)
+            self.assertIn(message, err)
 
 
 class Freeze(OwnModelsTest):

@@ -56,7 +56,8 @@ void add_data(OptionTable& table, DataConfig& data) {
       .add(
           "arrays", &data.arrays,
           "Arrays for the inputs of a --model by name, with the sample as first axis: .npy, .npz, .safetensors or "
-          "HDF5 files. PATH alone gives all arrays of a file with names, PATH:INSIDE one of them.")
+          "HDF5 files. PATH alone gives all arrays of a file with names, PATH:INSIDE one of them. The prefix of a .bin/.idx "
+          "pair gives tokens, cut into samples of the input's length; PREFIX:1 the same from the second token on, as labels.")
       .reads("[NAME=]PATH ...")
       .of_host();
   if (!data.arrays.empty()) table.change("data-path").optional();

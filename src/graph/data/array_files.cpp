@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <type_traits>
@@ -16,6 +17,7 @@
 #include "files/file.h"
 #include "files/npy_file.h"
 #include "files/zip_file.h"
+#include "text/indexed_dataset.h"
 
 namespace trifold::graph {
 
@@ -27,6 +29,9 @@ bool is_file(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
 }
+
+// A file, or a pair of token files.
+bool is_data(const std::string& path) { return is_file(path) || is_indexed_prefix(path); }
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -90,6 +95,24 @@ NumberType number_type(const Hdf5Array& array) {
   }
 }
 
+NumberType number_type(TokenType type) {
+  switch (type) {
+    case TokenType::U8:
+      return NumberType::U8;
+    case TokenType::I8:
+      return NumberType::I8;
+    case TokenType::I16:
+      return NumberType::I16;
+    case TokenType::U16:
+      return NumberType::U16;
+    case TokenType::I32:
+      return NumberType::I32;
+    case TokenType::I64:
+      break;
+  }
+  return NumberType::I64;
+}
+
 }  // namespace
 
 ArrayFiles::ArrayFiles(const std::vector<std::string>& texts) {
@@ -110,12 +133,12 @@ const StoredArray* ArrayFiles::find(std::string_view name) const {
 ArrayFiles::Given ArrayFiles::parse(const std::string& text) {
   Given given{text, {}, text, {}};
   const size_t equals = text.find('=');
-  if (equals != text.npos && is_name(text.substr(0, equals)) && !is_file(text)) {
+  if (equals != text.npos && is_name(text.substr(0, equals)) && !is_data(text)) {
     given.name = text.substr(0, equals);
     given.path = text.substr(equals + 1);
   }
   const size_t colon = given.path.rfind(':');
-  if (!is_file(given.path) && colon != given.path.npos && is_file(given.path.substr(0, colon))) {
+  if (!is_data(given.path) && colon != given.path.npos && is_data(given.path.substr(0, colon))) {
     given.inside = given.path.substr(colon + 1);
     given.path.resize(colon);
   }
@@ -123,14 +146,16 @@ ArrayFiles::Given ArrayFiles::parse(const std::string& text) {
 }
 
 void ArrayFiles::open(const Given& given) {
+  if (!is_file(given.path) && is_indexed_prefix(given.path)) return open_tokens(given);
   const MappedFile probe(given.path);  // BadInput if it is missing or no file
   const std::string_view start = probe.text();
   if (start.starts_with("\x93NUMPY")) return open_npy(given);
   if (start.starts_with("PK")) return open_npz(given);
   if (start.starts_with("\x89HDF\r\n\x1a\n")) return open_hdf5(given);
   if (given.path.ends_with(".safetensors")) return open_safetensors(given);
-  bad_input("{} is not a file of arrays: .npy, .npz, .safetensors and HDF5 files are read",
-            printable(given.path));
+  bad_input(
+      "{} is not a file of arrays: .npy, .npz, .safetensors and HDF5 files are read, and .bin/.idx pairs by their prefix",
+      printable(given.path));
 }
 
 const MappedFile& ArrayFiles::map(const std::string& path) {
@@ -153,6 +178,26 @@ void ArrayFiles::open_npy(const Given& given) {
   const NpyHeader header(file.text().substr(0, NpyHeader::kMostBytes), file.size(), given.path);
   arrays_.push_back(StoredArray{given.name, given.path, number_type(header), header.shape(),
                                 file.bytes().data() + header.first()});
+}
+
+void ArrayFiles::open_tokens(const Given& given) {
+  if (given.name.empty())
+    bad_input("{}: the tokens in it have no name; give NAME={}", printable(given.path),
+              printable(given.path));
+  int64_t shift = 0;
+  const char* const end = given.inside.data() + given.inside.size();
+  if (!given.inside.empty() && (std::from_chars(given.inside.data(), end, shift).ptr != end || shift < 0))
+    bad_input("{}: '{}' is no number of a token; give {}={}:1 for tokens from the second one on",
+              printable(given.text), printable(given.inside), given.name, printable(given.path));
+  const IndexedDataset tokens(given.path);  // checks both files
+  StoredArray array{given.name,
+                    given.path,
+                    number_type(tokens.token_type()),
+                    {tokens.tokens()},
+                    map(given.path + ".bin").bytes().data()};
+  array.is_stream = true;
+  array.shift = shift;
+  arrays_.push_back(std::move(array));
 }
 
 template <class Data>

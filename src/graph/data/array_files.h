@@ -4,6 +4,7 @@
 //   .npz           arrays by name, as numpy.savez and numpy.savez_compressed write them
 //   .safetensors   arrays by name
 //   HDF5           numeric datasets by path
+//   .bin, .idx     a stream of tokens (text/indexed_dataset.h), named by the prefix of both; sequences follow one another
 //
 // The first bytes of a file say its format; the ending of its name says that it has safetensors. Elements stay in the
 // file, which is mapped, if it has them in one piece; compressed elements are unpacked into memory.
@@ -23,7 +24,8 @@ namespace trifold::graph {
 class ArrayFiles {
  public:
   // Each text is NAME=PATH for a file with one array; PATH for all arrays of a file, by their own names; PATH:INSIDE for
-  // the array INSIDE of a file, whose name is INSIDE after its last slash; NAME=PATH:INSIDE for another name. BadInput,
+  // the array INSIDE of a file, whose name is INSIDE after its last slash; NAME=PATH:INSIDE for another name. For tokens it is
+  // NAME=PREFIX, or NAME=PREFIX:N for a stream that begins at token N. BadInput,
   // naming the file, if it is missing or damaged, if a text does not say which array is meant, or if two arrays have one
   // name.
   explicit ArrayFiles(const std::vector<std::string>& texts);
@@ -43,6 +45,7 @@ class ArrayFiles {
   void open_npz(const Given& given);
   void open_safetensors(const Given& given);
   void open_hdf5(const Given& given);
+  void open_tokens(const Given& given);
   // Adds an array of a file with names, if `given` means it. `data` finds its elements, and is called only then;
   // `before`: the arrays of other files.
   template <class Data>

@@ -28,11 +28,11 @@ ArraySource::ArraySource(ArrayFiles files, const Graph& graph, const Preparation
   check(order.passes >= 1, "{} passes over the samples are asked for; there must be at least 1",
         order.passes);
   find_arrays();
-  const int64_t all = arrays_.front()->samples();
-  for (const StoredArray* array : arrays_)
-    if (array->samples() != all)
-      bad_input("{} has {} samples, but {} has {}: they must have the same number", to_text(*arrays_.front()),
-                all, to_text(*array), array->samples());
+  const int64_t all = arrays_.front().samples();
+  for (const StoredArray& array : arrays_)
+    if (array.samples() != all)
+      bad_input("{} has {} samples, but {} has {}: they must have the same number", to_text(arrays_.front()),
+                all, to_text(array), array.samples());
   const int64_t end = order.end.value_or(all);
   if (order.begin < 0 || order.begin >= end || end > all)
     bad_input("samples {} to {} are asked for, but the arrays have {}", order.begin, end - 1, all);
@@ -51,7 +51,7 @@ void ArraySource::find_arrays() {
     if (array == nullptr)
       missing.push_back(input.name);
     else
-      arrays_.push_back(array);
+      arrays_.push_back(*array);
   }
   check(!takes.empty(), "a model takes no arrays");
   for (const StoredArray& array : files_.arrays())
@@ -67,7 +67,32 @@ void ArraySource::find_arrays() {
   if (!unknown.empty())
     bad_input("the model does not take {}, only {}; give PATH:INSIDE for single arrays of a file",
               names_text(unknown), names_text(takes));
-  for (size_t i = 0; i < arrays_.size(); ++i) check_array(*arrays_[i], preparation_.data()[i]);
+  cut_streams();
+  for (size_t i = 0; i < arrays_.size(); ++i) check_array(arrays_[i], preparation_.data()[i]);
+}
+
+// The last tokens of a stream with a smaller shift may be left over, so that inputs and labels have equally many samples.
+void ArraySource::cut_streams() {
+  int64_t most = 0;
+  for (const StoredArray& array : arrays_) most = std::max(most, array.shift);
+  for (size_t i = 0; i < arrays_.size(); ++i) {
+    StoredArray& array = arrays_[i];
+    if (!array.is_stream) continue;
+    const std::vector<Extent>& wanted = graph_.at(preparation_.data()[i].value).dims;
+    std::vector<int64_t> dims{0};
+    int64_t each = 1;
+    for (size_t d = 1; d < wanted.size(); ++d) {
+      dims.push_back(wanted[d].value);
+      if (__builtin_mul_overflow(each, wanted[d].value, &each)) each = 0;
+    }
+    const int64_t tokens = array.dims[0];
+    dims[0] = each > 0 && tokens > most ? (tokens - most) / each : 0;
+    if (dims[0] < 1)
+      bad_input("{} has {} tokens, too few for a sample of {} from token {} on", to_text(array), tokens,
+                to_text(wanted), most);
+    array.dims = std::move(dims);
+    array.data += array.shift * size_of(array.type);
+  }
 }
 
 void ArraySource::check_array(const StoredArray& array, const Input& input) const {
@@ -105,10 +130,10 @@ std::vector<int64_t> ArraySource::positions(int64_t first_sample, int64_t count)
 void ArraySource::prepare(Batch& batch, const std::vector<int64_t>& positions) const {
   std::vector<Array> data;
   for (size_t i = 0; i < arrays_.size(); ++i) {
-    std::vector<int64_t> dims = arrays_[i]->dims;
+    std::vector<int64_t> dims = arrays_[i].dims;
     dims[0] = std::ssize(positions);
     data.push_back(make_array(graph_.at(preparation_.data()[i].value).type, std::move(dims)));
-    gather_samples(*arrays_[i], positions, data.back());
+    gather_samples(arrays_[i], positions, data.back());
   }
   const std::span block(static_cast<std::byte*>(batch.arrays.data), batch.arrays.bytes());
   try {

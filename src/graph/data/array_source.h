@@ -28,7 +28,8 @@ class ArraySource final : public DataSource {
  public:
   // Both must outlive the source, and `preparation` be made from `graph`. Every input of the graph counts samples
   // (counts_samples), and there is one. BadInput if an input of the graph has no array, or an array no input; if arrays
-  // differ in their number of samples; and if shape or type of an array do not fit. Types convert without loss only
+  // differ in their number of samples; and if shape or type of an array do not fit, or a stream has too few tokens for a sample. Streams are cut
+  // into as many whole samples as fit behind the largest shift. Types convert without loss only
   // (graph/data/stored_array.h).
   ArraySource(ArrayFiles files, const Graph& graph, const Preparation& preparation, const ArrayOrder& order);
 
@@ -43,6 +44,7 @@ class ArraySource final : public DataSource {
 
  private:
   void find_arrays();
+  void cut_streams();
   void check_array(const StoredArray& array, const Input& input) const;
   std::vector<int64_t> positions(int64_t first_sample, int64_t count) const;
   void prepare(Batch& batch, const std::vector<int64_t>& positions) const;
@@ -51,8 +53,8 @@ class ArraySource final : public DataSource {
   const Graph& graph_;
   const Preparation& preparation_;
   ArrayOrder order_;
-  int64_t count_ = 0;                       // samples of one pass
-  std::vector<const StoredArray*> arrays_;  // in the order of Preparation::data
+  int64_t count_ = 0;                // samples of one pass
+  std::vector<StoredArray> arrays_;  // in the order of Preparation::data; streams are cut into samples
 };
 
 }  // namespace trifold::graph

@@ -26,6 +26,9 @@ struct StoredArray {
   std::vector<int64_t> dims;  // the first one counts samples
   // The elements, row-major and little-endian, perhaps not aligned; not owned.
   const std::byte* data = nullptr;
+  // A stream of tokens, of one dim, which the shape of the model's input cuts into samples, beginning at token `shift`.
+  bool is_stream = false;
+  int64_t shift = 0;
 
   int64_t samples() const { return dims.empty() ? 0 : dims[0]; }
 };
