@@ -7,9 +7,9 @@
 namespace trifold {
 
 struct ClassReports {
-  // A counter of this name with the name of the cross entropy after it, f64 [kNumbers]: the labels that count, those that
-  // are the likeliest class, and those among the K likeliest. Of classes with equal scores each has an equal share of
-  // their places, so that a model that tells none apart is right as often as chance.
+  // A counter of this name with the name of the cross entropy after it, f64 [kNumbers]: the labels that count, the labels
+  // that are the likeliest class, and the labels among the K likeliest classes. Of classes with equal scores each has an
+  // equal share of their places, so that a model that tells none apart is right as often as chance.
   static constexpr const char* kCounter = "classes of ";
   static constexpr int64_t kNumbers = 3;
   // A batch value: K.
