@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/files.h"
+#include "text/indexed_writer.h"
 #include "unit/array_testing.h"
 
 namespace trifold::graph {
@@ -66,6 +67,31 @@ TEST(ArrayFiles, ReadsEveryFormat) {
   const ArrayFiles all({hdf5});
   EXPECT_EQ(all.arrays().size(), 2U);
   expect_numbers(all, "train/more");
+}
+
+TEST(ArrayFiles, ReadsTokensAsStreams) {
+  const TempDir folder;
+  const std::string corpus = folder.file("corpus");
+  IndexedWriter writer(corpus, TokenType::U16);
+  for (const std::vector<int32_t>& document : {std::vector<int32_t>{1, 2, 3}, std::vector<int32_t>{4, 5}}) {
+    writer.add(document);
+    writer.end_sequence();
+    writer.end_document();
+  }
+  writer.finish();
+  const ArrayFiles files({"x=" + corpus, "y=" + corpus + ":1"});
+  for (const char* name : {"x", "y"}) {
+    EXPECT_TRUE(files.find(name)->is_stream);
+    EXPECT_EQ(elements(*files.find(name)), (std::vector<double>{1, 2, 3, 4, 5}));
+  }
+  EXPECT_EQ(files.find("x")->shift, 0);
+  EXPECT_EQ(files.find("y")->shift, 1);
+  const auto refusal = [](const std::string& text) { return error_of([&] { ArrayFiles files({text}); }); };
+  EXPECT_NE(refusal(corpus).find("give NAME=" + corpus), std::string::npos);
+  EXPECT_NE(refusal("x=" + corpus + ":next").find("'next' is no number of a token; give x=" + corpus + ":1"),
+            std::string::npos);
+  test::write_file(corpus + ".bin", test::read_file(corpus + ".bin").substr(0, 8));
+  EXPECT_NE(refusal("x=" + corpus).find("corpus"), std::string::npos);
 }
 
 TEST(ArrayFiles, UnpacksCompressedArrays) {

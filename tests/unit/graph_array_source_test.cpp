@@ -12,6 +12,7 @@
 #include "data/read_ahead.h"
 #include "graph/operations.h"
 #include "support/files.h"
+#include "text/indexed_writer.h"
 #include "unit/array_testing.h"
 
 namespace trifold::graph {
@@ -94,6 +95,37 @@ TEST_F(Files, ABatchHasThePreparedArraysOfItsSamples) {
   EXPECT_EQ(buffer.batch().loss_weight.as<float>()[2], 1);
   EXPECT_EQ(buffer.batch().tokens.shape, (Shape{3, 1}));
   EXPECT_THROW(source.read(buffer.batch(), 5), Error);
+}
+
+TEST_F(Files, StreamsAreCutIntoSamplesOfTheModelsShape) {
+  const auto write_tokens = [&](const std::string& name, const std::vector<int32_t>& tokens) {
+    IndexedWriter writer(folder_.file(name), TokenType::I32);
+    writer.add(tokens);
+    writer.end_sequence();
+    writer.end_document();
+    writer.finish();
+    return "ids=" + folder_.file(name);
+  };
+  const std::string corpus =
+      write_tokens("corpus", {0, 1, 2, 3, 4, 5, 6, 7, 8});  // a half sample is left over
+  write("mask", "|b1", "(4,)", bytes_of(std::vector<uint8_t>{1, 0, 1, 0}));
+  const Preparation preparation = prepare();
+  const auto ids_of = [&](const std::string& given_ids) {
+    const ArraySource source(ArrayFiles({given_ids, given("mask")}), graph_, preparation, {});
+    EXPECT_EQ(source.samples(), 4);
+    BatchBuffer buffer(source, 3);
+    source.read(buffer.batch(), 1);
+    std::vector<int32_t> ids(6);
+    std::memcpy(ids.data(), buffer.batch().arrays.data, 24);
+    return ids;
+  };
+  EXPECT_EQ(ids_of(corpus), (std::vector<int32_t>{102, 103, 104, 105, 106, 107}));
+  EXPECT_EQ(ids_of(corpus + ":1"), (std::vector<int32_t>{103, 104, 105, 106, 107, 108}));
+  write("mask", "|b1", "(3,)", bytes_of(std::vector<uint8_t>{1, 0, 1}));
+  EXPECT_NE(refusal({corpus, given("mask")}).find("has 4 samples, but 'mask'"), std::string::npos);
+  EXPECT_NE(refusal({write_tokens("small", {1, 2}) + ":1", given("mask")})
+                .find("too few for a sample of [batch, 2]"),
+            std::string::npos);
 }
 
 TEST_F(Files, EachPassHasEverySampleOnceInItsOwnOrder) {
