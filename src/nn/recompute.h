@@ -20,6 +20,7 @@ class Recompute final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override { layer_->backward_weight(run, saved); }
+  bool adds_in_backward_input() const override { return layer_->adds_in_backward_input(); }
   bool weight_backward_reads_weights() const override { return layer_->weight_backward_reads_weights(); }
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
 

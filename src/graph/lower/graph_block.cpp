@@ -1,6 +1,7 @@
 #include "graph/lower/graph_block.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -138,14 +139,16 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
       for (const int read : read_in_backward(step)) bases_[static_cast<size_t>(read)].kept = true;
       for (const int read : computed_here(step.step->weight_reads()))
         bases_[static_cast<size_t>(read)].kept = true;
+      // A parameter may be an input of the step besides its weight.
+      std::map<int, int> uses;
       for (const std::vector<Operand>& of_argument : operands[static_cast<size_t>(i - plan_.begin)])
-        for (const Operand& operand : of_argument) {
-          const BlockBase& read = bases_[static_cast<size_t>(operand.base)];
-          const bool is_later = std::any_of(later.begin(), later.end(),
-                                            [&](const Operand& each) { return each.base == operand.base; });
-          if (read.base->kind == Base::Kind::Parameter && read.needs_gradient && !is_later)
-            adds_in_backward_input_ = true;
-        }
+        for (const Operand& operand : of_argument) ++uses[operand.base];
+      for (const Operand& operand : later) --uses[operand.base];
+      for (const auto& [base, count] : uses) {
+        const BlockBase& read = bases_[static_cast<size_t>(base)];
+        if (read.base->kind == Base::Kind::Parameter && read.needs_gradient && count > 0)
+          adds_in_backward_input_ = true;
+      }
     }
     adds_in_forward_ = adds_in_forward_ || step.step->adds_in_forward();
     steps_.push_back(std::move(step));

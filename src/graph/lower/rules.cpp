@@ -65,12 +65,17 @@ std::vector<Rule> sorted_rules() {
 
 }  // namespace
 
-const Rule* find_rule(std::string_view name) {
+const std::vector<Rule>& rules() {
   static const std::vector<Rule> kAll = sorted_rules();
+  return kAll;
+}
+
+const Rule* find_rule(std::string_view name) {
+  const std::vector<Rule>& all = rules();
   const auto at =
-      std::lower_bound(kAll.begin(), kAll.end(), name,
+      std::lower_bound(all.begin(), all.end(), name,
                        [](const Rule& rule, std::string_view wanted) { return rule.name < wanted; });
-  return at != kAll.end() && at->name == name ? &*at : nullptr;
+  return at != all.end() && at->name == name ? &*at : nullptr;
 }
 
 }  // namespace trifold::graph

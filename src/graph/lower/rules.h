@@ -53,6 +53,8 @@ struct Rule {
   bool is_lookup = false;
 };
 
+// All rules, by name.
+const std::vector<Rule>& rules();
 // Null if nodes of this name cannot be trained.
 const Rule* find_rule(std::string_view name);
 

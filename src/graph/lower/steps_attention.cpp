@@ -343,6 +343,9 @@ std::string attention_limit(const Graph& graph, const Node& node) {
       number(q[1]) % number(k[1]) != 0)
     return fmt::format("its queries {} do not fit its keys {} and values {}", to_text(q), to_text(k),
                        to_text(v));
+  const auto* const mask = std::get_if<ValueId>(&node.arguments[kMask]);
+  if (std::get<bool>(node.arguments[kCausal]) && mask != nullptr && mask->index >= 0)
+    return "it is causal and has a mask, and only one of them is possible";
   if (std::get<bool>(node.arguments[kCausal]) && !fuses(q, k, v))
     return fmt::format(
         "it is causal with queries {}, keys {} and values {}, which need equal positions and widths",

@@ -22,7 +22,7 @@ bool is_weight(const StepParts& parts, const Operand& operand) {
   const View& view = operand.view;
   const int64_t rows = view.dims[0].fixed, columns = view.dims[1].fixed;
   const Base& base = *parts.bases[static_cast<size_t>(operand.base)].base;
-  if (base.dims.size() != 2 || rows * columns != base.elements().fixed) return false;
+  if (rows * columns != base.elements().fixed) return false;
   const bool plain = view.strides[0].fixed == columns && view.strides[1].fixed == 1;
   const bool transposed = view.strides[0].fixed == 1 && view.strides[1].fixed == rows;
   return plain || transposed;
@@ -86,7 +86,7 @@ class LinearStep final : public Step {
     Run& run = frame.run;
     const Tensor out = rows(dy, weight_.outputs);
     if (trains_weight_) {
-      const Tensor x = input(frame), dw = run.grad(weight_.id);
+      const Tensor x = input(frame), dw = as_matrix(run.grad(weight_.id));
       const bool adds = run.adds_to(weight_.id);
       if (weight_.transposed)
         run.ops.gemm(run.stream, dw, x, true, out, false, 1.0, adds ? 1.0 : 0.0);
@@ -103,9 +103,11 @@ class LinearStep final : public Step {
   static Tensor rows(Tensor tensor, int64_t columns) {
     return tensor.reshape({tensor.elements() / columns, columns});
   }
-  Tensor matrix(Frame& frame) const {
-    return rows(frame.value(weight_.base), weight_.transposed ? weight_.outputs : weight_.inputs);
+  // The parameter, or its gradient, which may have other axes: a view has the same elements in the same order.
+  Tensor as_matrix(Tensor whole) const {
+    return rows(whole, weight_.transposed ? weight_.outputs : weight_.inputs);
   }
+  Tensor matrix(Frame& frame) const { return as_matrix(frame.value(weight_.base)); }
   Tensor input(Frame& frame) const { return rows(frame.dense(x_, frame.run.dtype), weight_.inputs); }
 
   Operand x_;
@@ -222,7 +224,7 @@ std::string addmm_limit(const Graph& graph, const Node& node) {
 void add_product_rules(std::vector<Rule>& rules) {
   const std::vector<Rule> all{
       {"linear", make_linear, 0, 1U << 2, false, nullptr, product_limit},
-      {"addmm", make_addmm, 0, 1U << 0 | 1U << 2, false, nullptr, addmm_limit},
+      {"addmm", make_addmm, 0, 1U << 0, false, nullptr, addmm_limit},
       {"matmul", make_product, 0, 0, false, nullptr, product_limit},
       {"mm", make_product, 0, 0, false, nullptr, product_limit},
       {"bmm", make_product, 0, 0, false, nullptr, product_limit},
