@@ -70,7 +70,7 @@ std::vector<Case> elementwise_cases() {
       of_h("mul_same", "mul.Tensor h h"),
       of_h("mul_row", "mul.Tensor v h"),
       of_h("div", "div.Tensor h g"),
-      of_h("div_same", "div.Tensor h h"),
+      {"div_same", two_values() + "y [b, 2, 3] = div.Tensor h h\nloss y\nwithout w\n"},
       of_h("div_number", "div.Tensor h 1.5"),
       of_h("div_scalar", "div.Scalar h 1.5"),
       of_h("div_row", "div.Tensor v h"),
@@ -96,7 +96,8 @@ std::vector<Case> elementwise_cases() {
        "y [b, 3] = mul.Tensor h w\ne [b, 3] = exp y\nloss e\n"},
       // The condition depends on parameters, and stops their gradients.
       {"where_self",
-       two_values() + "c bool [b, 2, 3] = gt.Tensor h g\ny [b, 2, 3] = where.self c g v\nloss y\n"},
+       two_values() +
+           "c bool [b, 2, 3] = gt.Tensor h g\ny [b, 2, 3] = where.self c g v\nloss y\nwithout w\n"},
       {"where_self_of_data",
        two_values() + "m: data bool [b, 1, 3]\ny [b, 2, 3] = where.self m v h\nloss y\n"},
       {"where_scalar_other",
@@ -112,17 +113,18 @@ std::vector<Case> elementwise_cases() {
   };
   all.insert(all.end(), more.begin(), more.end());
   // Comparisons, whose result has no gradient: of values with gradients by another way, and without one.
-  for (const char* name : {"eq", "ne", "lt", "le", "gt", "ge"}) {
-    const std::string comparison = std::string(name) + ".Tensor";
-    all.push_back(
-        {std::string(name) + "_of_used_values", two_values() + "c bool [b, 2, 3] = " + comparison +
-                                                    " h g\ny [b, 2, 3] = where.self c h g\nloss y\n"});
-    all.push_back({std::string(name) + "_of_unused_values",
-                   two_values() + "u: parameter [3]\nk [b, 2, 3] = mul.Tensor u x\nc bool [b, 2, 3] = " +
-                       comparison + " k g\ny [b, 2, 3] = where.ScalarOther c h 1\nloss y\n"});
-    all.push_back(
-        {std::string(name) + "_of_equal_values", two_values() + "c bool [b, 2, 3] = " + comparison +
-                                                     " h h\ny [b, 2, 3] = where.self c h g\nloss y\n"});
+  for (const std::string name : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+    const std::string compare = "c bool [b, 2, 3] = " + name + ".Tensor ";
+    const std::string choose = "\ny [b, 2, 3] = where.self c h g\nloss y\n";
+    const std::string never_used = name == "eq" ? "without w\n" : name == "ne" ? "without v\n" : "";
+    const bool holds = name == "eq" || name == "le" || name == "ge";  // of equal values
+    all.push_back({name + "_of_used_values", two_values() + compare + "h g" + choose + never_used});
+    all.push_back({name + "_of_equal_values",
+                   two_values() + compare + "h h" + choose + (holds ? "without v\n" : "without w\n")});
+    all.push_back({name + "_of_unused_values",
+                   two_values() + "u: parameter [3]\nk [b, 2, 3] = mul.Tensor u x\n" + compare +
+                       "k g\ny [b, 2, 3] = where.ScalarOther c h 1\nloss y\nwithout u, v\n" +
+                       (name == "eq" ? "without w\n" : "")});
   }
   return all;
 }

@@ -32,7 +32,7 @@ std::vector<Case> movement_cases() {
             "c bool [b, 2, 6] = gt.Tensor d g\ny [b, 2, 6] = where.self c h g\nloss y\n"),
       moved("detach_of_unused_value",
             "u: parameter [6]\nk [b, 2, 6] = mul.Tensor u x\nd [b, 2, 6] = detach k\n"
-            "c bool [b, 2, 6] = gt.Tensor d x\ny [b, 2, 6] = where.ScalarOther c h 2\nloss y\n"),
+            "c bool [b, 2, 6] = gt.Tensor d x\ny [b, 2, 6] = where.ScalarOther c h 2\nloss y\nwithout u\n"),
       moved("cat", "y [b, 4, 6] = cat {h, x} 1\nloss y\n"),
       moved("cat_last", "t [b, 2, 4] = slice.Tensor h 2 1 5\ny [b, 2, 16] = cat {h, t, h} -1\nloss y\n"),
       moved("cat_transposed",

@@ -35,6 +35,10 @@ void expect_near(double seen, double wanted, const std::string& what) {
   EXPECT_NEAR(seen, wanted, kTolerance * std::max(1.0, std::abs(wanted))) << what;
 }
 
+bool has_gradient(const std::vector<double>& slope) {
+  return std::any_of(slope.begin(), slope.end(), [](double each) { return std::abs(each) > 1e-6; });
+}
+
 class Differences : public testing::TestWithParam<Case> {};
 
 TEST_P(Differences, AreTheGradients) {
@@ -54,6 +58,9 @@ TEST_P(Differences, AreTheGradients) {
         for (const auto& [name, parameter] : run.trained())
           for (double& value : run.values(parameter))
             slopes[name].push_back(kLossScale * derivative(value, [&] { return run.loss(); }));
+        // An operand that a rule forgot would have no effect on the loss either.
+        for (const auto& [name, slope] : slopes)
+          EXPECT_NE(has_gradient(slope), model.without_gradient.contains(name)) << name;
       }
       expect_near(seen, loss, "loss");
       for (const Backward kind : {Backward::Joint, Backward::Apart, Backward::InScratch}) {

@@ -11,11 +11,13 @@
 //   y [b, 2] = op - [1, b] {w, x} true 0.5 'text' i64      absent, sizes, tensors, attributes
 //   loss y                          y if it is one element, or else the sum of y times random numbers
 //   count n                         the second output
+//   without w, v                    parameters whose gradient is zero in this graph
 #pragma once
 
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -39,6 +41,8 @@ class SmallModel {
         read_input();
       else if (tokens_[0] == "loss")
         read_loss();
+      else if (tokens_[0] == "without")
+        without_gradient.insert(tokens_.begin() + 1, tokens_.end());
       else if (tokens_[0] == "count")
         graph.outputs.push_back({values_.at(tokens_[1]), {}});
       else
@@ -74,6 +78,7 @@ class SmallModel {
   ValueId at(const std::string& name) const { return values_.at(name); }
 
   Graph graph;
+  std::set<std::string> without_gradient;
 
  private:
   struct Content {
