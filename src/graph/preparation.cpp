@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -88,14 +90,16 @@ std::vector<std::string> problems_of(const Graph& graph, const std::vector<bool>
                          (node.operation == nullptr
                               ? ": the operation is not known"
                               : ": the host cannot compute it from arrays of the batch and constants"));
+  std::set<std::string_view> changed;
   for (const Output& output : graph.outputs)
-    for (const Input& input : graph.inputs)
-      if (!output.updates.empty() && input.name == output.updates && input.kind == InputKind::Buffer &&
-          needed[static_cast<size_t>(input.value.index)])
-        problems.push_back(fmt::format(
-            "the model reads the buffer '{}' outside its layers with parameters and changes it in each forward, which "
-            "is not supported: such values must stay the same",
-            printable(input.name)));
+    if (!output.updates.empty()) changed.insert(output.updates);
+  for (const Input& input : graph.inputs)
+    if (input.kind == InputKind::Buffer && needed[static_cast<size_t>(input.value.index)] &&
+        changed.contains(input.name))
+      problems.push_back(fmt::format(
+          "the model reads the buffer '{}' outside its layers with parameters and changes it in each forward, which "
+          "is not supported: such values must stay the same",
+          printable(input.name)));
   return problems;
 }
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "core/function_ref.h"
 #include "graph/graph.h"
@@ -18,9 +19,17 @@ class Constants {
   std::optional<Array> operator()(ValueId value);
 
  private:
+  // What computes a value: a node or an input, by index; and whether it depends on constants only.
+  struct Maker {
+    bool is_constant = false;
+    int node = -1, input = -1;
+  };
+
   const Graph& graph_;
   FunctionRef<Array(const Input&)> stored_;
-  std::map<int, Array> known_;  // by value
+  std::vector<Maker> makers_;    // by value
+  std::vector<bool> evaluated_;  // by node
+  std::map<int, Array> known_;   // by value
 };
 
 }  // namespace trifold::graph

@@ -1,11 +1,15 @@
 #include "graph/lower/cut.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "graph/lower/rules.h"
 
 namespace trifold::graph {
@@ -28,20 +32,21 @@ bool is_lookup(const LoweredGraph& lowered, const StepPlan& step) {
   return !computed;
 }
 
+// A moved lookup comes directly after the step that reads the table first, before those that were moved there earlier.
 void move_lookups(LoweredGraph& lowered) {
   std::vector<StepPlan>& steps = lowered.steps;
-  std::map<int, size_t> first_use;  // [base] the first step that reads the parameter
+  std::map<int, size_t> first_use;                       // [base] the first step that reads the parameter
+  std::vector<std::vector<size_t>> moved(steps.size());  // [step] lookups that move there
+  std::vector<bool> moves(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const int table =
         steps[i].operands.empty() || steps[i].operands[0].empty() ? -1 : steps[i].operands[0][0].base;
     if (is_lookup(lowered, steps[i]) && first_use.contains(table)) {
-      steps[i].node.origin.module = steps[first_use[table]].node.origin.module;
+      const size_t to = first_use[table];
+      steps[i].node.origin.module = steps[to].node.origin.module;
       steps[i].joined = true;
-      const auto to = static_cast<std::ptrdiff_t>(first_use[table]) + 1;
-      const auto from = static_cast<std::ptrdiff_t>(i);
-      std::rotate(steps.begin() + to, steps.begin() + from, steps.begin() + from + 1);
-      for (auto& [base, use] : first_use)
-        if (static_cast<std::ptrdiff_t>(use) >= to) ++use;
+      moved[to].push_back(i);
+      moves[i] = true;
       continue;
     }
     each_base(steps[i], [&](int base) {
@@ -49,6 +54,15 @@ void move_lookups(LoweredGraph& lowered) {
         first_use.try_emplace(base, i);
     });
   }
+  std::vector<StepPlan> ordered;
+  ordered.reserve(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (moves[i]) continue;
+    ordered.push_back(std::move(steps[i]));
+    for (auto lookup = moved[i].rbegin(); lookup != moved[i].rend(); ++lookup)
+      ordered.push_back(std::move(steps[*lookup]));
+  }
+  steps = std::move(ordered);
 }
 
 class Cutter {
@@ -62,6 +76,7 @@ class Cutter {
       each_base(step, [&](int base) { last_read_[static_cast<size_t>(base)] = i; });
       groups_.push_back(numbered_module(step.node.origin.module));
     }
+    find_crossings();
   }
 
   void run() {
@@ -81,10 +96,10 @@ class Cutter {
   // Ends the block that begins at `begin` between `from` and `to`: steps [from, to) may be on either side. Returns the
   // begin of the next block: `begin` itself if there is no place to cut. Of equal places takes the last, or the first.
   int cut(int begin, int from, int to, bool last) {
-    int64_t least = std::numeric_limits<int64_t>::max();
+    double least = kNoCut;
     int best = begin;
     for (int at = std::max(from, begin + 1); at <= to; ++at) {
-      const int64_t size = crossing(at);
+      const double size = crossing(at);
       if (size < least || (last && size == least && best > begin)) {
         least = size;
         best = at;
@@ -94,35 +109,70 @@ class Cutter {
     return best;
   }
 
-  bool crosses(size_t base, int at) const {
-    return made_at_[base] >= 0 && made_at_[base] < at && last_read_[base] >= at;
+  // A base crosses the cuts after the step that makes it, up to the last step that reads it.
+  void find_crossings() {
+    crossing_.assign(static_cast<size_t>(steps_) + 1, {});
+    made_by_step_.resize(static_cast<size_t>(steps_));
+    for (size_t base = 0; base < lowered_.bases.size(); ++base) {
+      const int made = made_at_[base], last = last_read_[base];
+      if (made < 0 || last <= made) continue;
+      const Crossing own{lowered_.bases[base].is_sum ? 1 : 0,
+                         static_cast<double>(lowered_.bases[base].elements().at(1))};
+      Crossing& begin = crossing_[static_cast<size_t>(made) + 1];
+      Crossing& end = crossing_[static_cast<size_t>(last) + 1];
+      begin.sums += own.sums, begin.elements += own.elements;
+      end.sums -= own.sums, end.elements -= own.elements;
+      made_by_step_[static_cast<size_t>(made)].push_back(static_cast<int>(base));
+    }
+    for (size_t at = 1; at < crossing_.size(); ++at) {
+      crossing_[at].sums += crossing_[at - 1].sums;
+      crossing_[at].elements += crossing_[at - 1].elements;
+    }
   }
 
   // Elements for one sample that cross; sums must not, and joined steps are not separated.
-  int64_t crossing(int at) const {
-    if (lowered_.steps[static_cast<size_t>(at)].joined) return std::numeric_limits<int64_t>::max();
-    int64_t size = 0;
-    for (size_t base = 0; base < lowered_.bases.size(); ++base) {
-      if (!crosses(base, at)) continue;
-      if (lowered_.bases[base].is_sum) return std::numeric_limits<int64_t>::max();
-      size += lowered_.bases[base].elements().at(1);
-    }
-    return size;
+  double crossing(int at) const {
+    const Crossing& here = crossing_[static_cast<size_t>(at)];
+    if (lowered_.steps[static_cast<size_t>(at)].joined || here.sums > 0) return kNoCut;
+    return here.elements;
   }
 
+  // Blocks are added in their order.
   void add(int begin, int end) {
     BlockPlan block{{}, begin, end, {}};
-    for (int i = begin; i < end; ++i)
+    for (int i = begin; i < end; ++i) {
       if (block.group.empty()) block.group = groups_[static_cast<size_t>(i)];
-    for (size_t base = 0; base < lowered_.bases.size(); ++base)
-      if (end < steps_ && crosses(base, end)) block.leaving.push_back(static_cast<int>(base));
+      for (const int base : made_by_step_[static_cast<size_t>(i)]) alive_.insert(base);
+    }
+    if (end == steps_) alive_.clear();
+    for (auto base = alive_.begin(); base != alive_.end();)
+      base = last_read_[static_cast<size_t>(*base)] < end ? alive_.erase(base) : std::next(base);
+    block.leaving.assign(alive_.begin(), alive_.end());
+    passed_ += block.leaving.size();
+    if (passed_ > kMostPassed)
+      bad_input(
+          "the {} numbered modules of the model pass on more than {} values to each other, with those that "
+          "modules in between only pass on",
+          lowered_.blocks.size(), kMostPassed);
     lowered_.blocks.push_back(std::move(block));
   }
 
+  // What crosses a cut: bases that are sums, and elements for one sample, in f64 as their sum may exceed an i64.
+  struct Crossing {
+    int sums = 0;
+    double elements = 0;
+  };
+  static constexpr double kNoCut = std::numeric_limits<double>::infinity();
+  static constexpr size_t kMostPassed = size_t{1} << 22;
+
   LoweredGraph& lowered_;
   int steps_;
-  std::vector<int> made_at_, last_read_;  // [base] steps
-  std::vector<std::string> groups_;       // [step]
+  std::vector<int> made_at_, last_read_;        // [base] steps
+  std::vector<std::string> groups_;             // [step]
+  std::vector<Crossing> crossing_;              // [step] of a cut before it
+  std::vector<std::vector<int>> made_by_step_;  // [step] bases that later steps read
+  std::set<int> alive_;                         // bases that leave the last block
+  size_t passed_ = 0;                           // entries of BlockPlan::leaving
 };
 
 }  // namespace

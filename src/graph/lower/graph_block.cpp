@@ -50,7 +50,6 @@ GraphBlock::GraphBlock(BlockBuilder& builder, std::shared_ptr<const LoweredGraph
       plan_(lowered_->blocks.at(index)),
       is_first_(index == 0),
       is_last_(index + 1 == lowered_->blocks.size()),
-      numbers_(lowered_->bases.size(), -1),
       x_(builder.slot()) {
   if (!is_first_)
     for (const int base : lowered_->blocks[index - 1].leaving) {
@@ -81,15 +80,14 @@ GraphBlock::GraphBlock(BlockBuilder& builder, std::shared_ptr<const LoweredGraph
 GraphBlock::~GraphBlock() = default;
 
 int GraphBlock::local(int base) {
-  int& number = numbers_[static_cast<size_t>(base)];
-  if (number < 0) {
-    number = static_cast<int>(bases_.size());
+  const auto [at, is_new] = numbers_.try_emplace(base, static_cast<int>(bases_.size()));
+  if (is_new) {
     const Base& whole = lowered_->bases[static_cast<size_t>(base)];
     BlockBase& added = bases_.emplace_back();
     added.base = &whole;
     added.needs_gradient = whole.needs_gradient;
   }
-  return number;
+  return at->second;
 }
 
 // A frozen parameter is one without gradients and decay, which no optimizer changes.
@@ -115,7 +113,7 @@ void GraphBlock::make_steps(BlockBuilder& builder, ModelParameters& parameters) 
     for (std::vector<Operand>& of_argument : operands.back())
       for (Operand& operand : of_argument) {
         const int whole = operand.base;
-        const bool added = numbers_[static_cast<size_t>(whole)] < 0;
+        const bool added = !numbers_.contains(whole);
         operand.base = local(whole);
         BlockBase& here = bases_[static_cast<size_t>(operand.base)];
         if (added && here.base->kind == Base::Kind::Parameter)

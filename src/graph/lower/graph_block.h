@@ -6,6 +6,7 @@
 // have the order of the consumers, from the last to the first.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,8 +71,8 @@ class GraphBlock final : public Layer {
   std::shared_ptr<const LoweredGraph> lowered_;
   const BlockPlan& plan_;
   bool is_first_, is_last_;
-  Size entering_, leaving_;   // elements of the boundaries
-  std::vector<int> numbers_;  // [base of the model] its number here, -1: none
+  Size entering_, leaving_;     // elements of the boundaries
+  std::map<int, int> numbers_;  // bases of the model, by index: their numbers here
   std::vector<BlockBase> bases_;
   std::vector<BlockStep> steps_;
   Operand loss_, count_;  // with bases of the block; only in the last

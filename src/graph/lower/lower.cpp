@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "graph/lower/cut.h"
 #include "graph/lower/lowered.h"
+#include "graph/lower/prepared_views.h"
 #include "graph/lower/rules.h"
 #include "graph/operations.h"
 #include "graph/preparation.h"
@@ -89,6 +90,7 @@ class Lowering {
   void refuse_numbers(Graph& graph, const std::vector<bool>& trained) {
     constexpr std::string_view kTakeNumbers[] = {"add.Tensor", "sub.Tensor", "rsub.Tensor",
                                                  "mul.Tensor", "div.Tensor", "masked_fill.Tensor"};
+    std::map<const Operation*, std::vector<Parameter>> known;
     for (Node& node : graph.nodes) {
       const bool is_computed = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
         return id.index >= 0 && trained[static_cast<size_t>(id.index)];
@@ -96,7 +98,8 @@ class Lowering {
       if (!is_computed || node.operation == nullptr) continue;
       const bool takes =
           std::find(std::begin(kTakeNumbers), std::end(kTakeNumbers), node.name) != std::end(kTakeNumbers);
-      const std::vector<Parameter> parameters = parameters_of(*node.operation);
+      std::vector<Parameter>& parameters = known[node.operation];
+      if (parameters.empty()) parameters = parameters_of(*node.operation);
       const size_t before = problems_.size();
       for (size_t i = 0; i < parameters.size() && i < node.arguments.size(); ++i) {
         if (parameters[i].kind != ParameterKind::Tensor || parameters[i].is_list) continue;
@@ -193,44 +196,19 @@ class Lowering {
 
   // A value that the host prepares, in the type that it is used in. Views of prepared values are views here too.
   Operand prepared(ValueId value, Use use) {
-    if (const auto* node = maker(value); node != nullptr) {
-      const auto* first = std::get_if<ValueId>(&node->arguments.front());
-      const auto output = static_cast<size_t>(std::find(node->outputs.begin(), node->outputs.end(), value) -
-                                              node->outputs.begin());
-      if (first != nullptr && first->index >= 0 && node->operation != nullptr) {
-        const Node view_node = *node;
-        const Operand of = prepared_view_source(view_node, *first, use);
-        if (of.exists())
-          if (auto view = view_of(lowered_.graph, view_node, output, of.view)) return {of.base, *view};
-      }
-    }
-    const ElementType type = lowered_.graph.at(value).type;
+    const PreparedView source = views_.of(value);
+    const ElementType type = lowered_.graph.at(source.value).type;
     const bool converts = use == Use::Number && !is_float(type) && type != ElementType::Bool;
-    const auto key = std::pair(value.index, converts);
-    const auto known = prepared_.find(key);
-    const View view = dense_view(lowered_.graph.at(value).dims);
-    if (known != prepared_.end()) return {known->second, view};
-    const ValueId source = converts ? to_float(value) : value;
-    lowered_.prepared.push_back(source);
+    const auto key = std::pair(source.value.index, converts);
+    if (const auto known = prepared_.find(key); known != prepared_.end()) return {known->second, source.view};
+    lowered_.prepared.push_back(converts ? to_float(source.value) : source.value);
+    const Value& whole = lowered_.graph.at(source.value);
     const int base = add_base({Base::Kind::Prepared, static_cast<int>(lowered_.prepared.size()) - 1,
-                               view.dims, false, false, lowered_.graph.at(value).name});
+                               dense_view(whole.dims).dims, false, false, whole.name});
     prepared_.emplace(key, base);
-    return {base, view};
+    return {base, source.view};
   }
-  // The source of a node that may be a view, if it is one.
-  Operand prepared_view_source(const Node& node, ValueId source, Use use) {
-    if (node.operation->memory == Memory::New || node.operation->form != Form::Node) return {};
-    const View dense = dense_view(lowered_.graph.at(source).dims);
-    if (!view_of(lowered_.graph, node, 0, dense)) return {};
-    return prepared(source, use);
-  }
-  const Node* maker(ValueId value) {
-    if (made_by_.empty())
-      for (size_t i = 0; i < lowered_.graph.nodes.size(); ++i)
-        for (const ValueId id : lowered_.graph.nodes[i].outputs) made_by_[id.index] = i;
-    const auto at = made_by_.find(value.index);
-    return at == made_by_.end() ? nullptr : &lowered_.graph.nodes[at->second];
-  }
+
   ValueId to_float(ValueId value) {
     Graph& graph = lowered_.graph;
     const ValueId floats = graph.add({graph.at(value).name, ElementType::F32, graph.at(value).dims});
@@ -395,10 +373,10 @@ class Lowering {
   }
 
   LoweredGraph lowered_;
+  PreparedViews views_{lowered_.graph};
   std::vector<bool> trained_;                     // [value]
   std::vector<Operand> operands_;                 // [value] empty for prepared values
   std::map<std::pair<int, bool>, int> prepared_;  // the base of a value, as it is or converted to floats
-  std::map<int, size_t> made_by_;                 // the node of a value
   std::vector<std::string>& problems_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -25,6 +26,16 @@ class Rewriter {
     for (const Node& node : old_.nodes)
       each_read(node, [&](ValueId id) { ++uses_[static_cast<size_t>(id.index)]; });
     for (const Output& output : old_.outputs) ++uses_[static_cast<size_t>(output.value.index)];
+    for (size_t i = 0; i < old_.values.size(); ++i) source_.push_back({static_cast<int>(i)});
+    for (const Node& node : old_.nodes)
+      if (is_conversion(node))
+        source_[static_cast<size_t>(node.outputs[0].index)] = source(std::get<ValueId>(node.arguments[0]));
+    parameters_.assign(old_.values.size(), false);
+    for (const Input& input : old_.inputs)
+      if (input.kind == InputKind::Parameter) parameters_[static_cast<size_t>(input.value.index)] = true;
+    const auto loss = std::find_if(old_.outputs.begin(), old_.outputs.end(),
+                                   [](const Output& output) { return output.updates.empty(); });
+    if (loss != old_.outputs.end()) loss_ = loss->value;
   }
 
   Graph run() {
@@ -53,16 +64,11 @@ class Rewriter {
     return index < 0 ? nullptr : &old_.nodes[static_cast<size_t>(index)];
   }
   // The value, before conversions between floating-point types.
-  ValueId source(ValueId id) const {
-    for (;;) {
-      const int index = made_by_[static_cast<size_t>(id.index)];
-      if (index < 0) return id;
-      const Node& node = old_.nodes[static_cast<size_t>(index)];
-      if (node.name != "to.dtype" || !is_float(old_.at(id).type)) return id;
-      const ValueId from = std::get<ValueId>(node.arguments[0]);
-      if (!is_float(old_.at(from).type)) return id;
-      id = from;
-    }
+  ValueId source(ValueId id) const { return source_[static_cast<size_t>(id.index)]; }
+  bool is_conversion(const Node& node) const {
+    if (node.name != "to.dtype" || !is_float(old_.at(node.outputs[0]).type)) return false;
+    const auto* const from = std::get_if<ValueId>(&node.arguments[0]);
+    return from != nullptr && from->index >= 0 && is_float(old_.at(*from).type);
   }
   std::optional<ValueId> tensor(const Argument& argument) const {
     const auto* id = std::get_if<ValueId>(&argument);
@@ -135,9 +141,7 @@ class Rewriter {
       weights = add("where.ScalarOther", {counted, of_label, 0.0}, new_.at(*classes).type, rows);
     }
     const Node* const head = head_of(logits);
-    const auto first = std::find_if(old_.outputs.begin(), old_.outputs.end(),
-                                    [](const Output& output) { return output.updates.empty(); });
-    const bool is_loss = first != old_.outputs.end() && first->value == node.outputs[0];
+    const bool is_loss = loss_ == node.outputs[0];
     if (reduction == 2) {
       if (head != nullptr && is_loss)
         emit_loss(*head, labels, weights, {}, node.outputs[0]);
@@ -350,11 +354,7 @@ class Rewriter {
     if (square == nullptr || tensor(square->arguments[0]) != x) return std::nullopt;
     return number(sum->arguments[1]);
   }
-  bool is_parameter(ValueId id) const {
-    return std::any_of(old_.inputs.begin(), old_.inputs.end(), [&](const Input& input) {
-      return input.value == id && input.kind == InputKind::Parameter;
-    });
-  }
+  bool is_parameter(ValueId id) const { return parameters_[static_cast<size_t>(id.index)]; }
 
   // A constant mask of attention that hides nothing, or all later keys.
   bool attention(const Node& node) {
@@ -367,9 +367,7 @@ class Rewriter {
     if (dims.size() < 2 || queries.size() < 2 || dims[dims.size() - 2] != queries[queries.size() - 2] ||
         dims.back() != keys[keys.size() - 2] || dims.back().per_sample)
       return false;
-    const std::optional<Array> values = constant_(*mask);
-    if (!values) return false;
-    const Sight sight = sight_of(*values, dims.back().value);
+    const Sight sight = sight_of(*mask);
     if (sight == Sight::Other) return false;
     // Only the fused attention knows a causal order.
     const bool same_widths = !queries.empty() && queries.back() == keys.back() && keys == values_dims;
@@ -381,6 +379,14 @@ class Rewriter {
     return true;
   }
   enum class Sight : uint8_t { All, Causal, Other };
+  // Layers usually share a mask.
+  Sight sight_of(ValueId mask) {
+    if (const auto known = sights_.find(mask.index); known != sights_.end()) return known->second;
+    const std::optional<Array> values = constant_(mask);
+    const Sight sight = values ? sight_of(*values, old_.at(mask).dims.back().value) : Sight::Other;
+    sights_.emplace(mask.index, sight);
+    return sight;
+  }
   // What masks [.., queries, keys] let queries see.
   static Sight sight_of(const Array& mask, int64_t keys) {
     const bool is_bool = mask.type == ElementType::Bool;
@@ -404,8 +410,12 @@ class Rewriter {
   Graph new_;
   const std::vector<bool>& trained_;
   ConstantOf constant_;
-  std::vector<int> made_by_;  // [value] the node of old_ that computes it
-  std::vector<int> uses_;     // [value] nodes and outputs that read it
+  std::vector<int> made_by_;      // [value] the node of old_ that computes it
+  std::vector<int> uses_;         // [value] nodes and outputs that read it
+  std::vector<ValueId> source_;   // [value] the value before conversions between floats
+  std::vector<bool> parameters_;  // [value] whether it is a parameter
+  ValueId loss_;
+  std::map<int, Sight> sights_;  // of constant masks
   Origin origin_;
 };
 
