@@ -67,7 +67,8 @@ ModelFile::ModelFile(const std::string& path, std::span<const std::string> froze
 Array ModelFile::stored(const Input& input) const { return read_array(archive_, tensors_, input.name); }
 
 Preparation ModelFile::preparation(DType floats) const {
-  return {lowered_.graph, lowered_.prepared, floats, [this](const Input& input) { return stored(input); }};
+  return {lowered_.graph, lowered_.prepared, floats, [this](const Input& input) { return stored(input); },
+          lowered_.id_checks};
 }
 
 std::vector<std::string> ModelFile::other_names(const std::string& name) const {

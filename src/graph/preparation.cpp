@@ -110,9 +110,10 @@ std::vector<std::string> preparation_problems(const Graph& graph, const std::vec
 }
 
 Preparation::Preparation(const Graph& graph, std::vector<ValueId> wanted, DType floats,
-                         FunctionRef<Array(const Input&)> stored)
+                         FunctionRef<Array(const Input&)> stored, std::vector<IdCheck> checks)
     : graph_(graph),
       wanted_(std::move(wanted)),
+      checks_(std::move(checks)),
       layout_(graph, wanted_, floats),
       places_(graph.values.size()) {
   const std::vector<Dependence> kinds = partition(graph);
@@ -208,7 +209,8 @@ void Preparation::check_data(std::span<const Array> data, int64_t batch) const {
 // The values of one run.
 class Preparation::Values {
  public:
-  Values(const Preparation& plan, std::span<const Array> data, int64_t batch)
+  Values(const Preparation& plan, std::span<const Array> data, int64_t batch,
+         std::span<const int64_t> samples)
       : plan_(plan), data_(data), computed_(plan.computed_) {
     plan.check_data(data, batch);
     for (const Step& step : plan.steps_) {
@@ -219,6 +221,9 @@ class Preparation::Values {
           computed_[plan.place(step.node->outputs[i]).index] = std::move(outputs[i]);
       for (const size_t index : step.last_uses) computed_[index] = {};
     }
+    std::vector<const Array*> wanted;
+    for (const ValueId id : plan.wanted_) wanted.push_back(&at(id));
+    for (const IdCheck& check : plan.checks_) check_ids(check, wanted, batch, samples);
   }
 
   const Array& at(ValueId id) const {
@@ -236,15 +241,17 @@ class Preparation::Values {
   std::vector<Array> computed_;
 };
 
-std::vector<Array> Preparation::run(std::span<const Array> data, int64_t batch) const {
-  const Values values(*this, data, batch);
+std::vector<Array> Preparation::run(std::span<const Array> data, int64_t batch,
+                                    std::span<const int64_t> samples) const {
+  const Values values(*this, data, batch, samples);
   std::vector<Array> wanted;
   for (const ValueId id : wanted_) wanted.push_back(values.at(id));
   return wanted;
 }
 
-void Preparation::write(std::span<const Array> data, int64_t batch, std::span<std::byte> block) const {
-  const Values values(*this, data, batch);
+void Preparation::write(std::span<const Array> data, int64_t batch, std::span<std::byte> block,
+                        std::span<const int64_t> samples) const {
+  const Values values(*this, data, batch, samples);
   for (size_t i = 0; i < wanted_.size(); ++i) layout_.write(i, values.at(wanted_[i]), batch, block);
 }
 

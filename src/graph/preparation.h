@@ -16,6 +16,7 @@
 #include "graph/array_layout.h"
 #include "graph/graph.h"
 #include "graph/host/array.h"
+#include "graph/id_check.h"
 
 namespace trifold::graph {
 
@@ -33,9 +34,10 @@ class Preparation {
  public:
   // Computes the constants that `wanted`, values that are not Trained, depend on. `stored` gives the elements of a
   // buffer or constant, and is called for needed ones only. Floats of the layout are of the type `floats`, F32 or F64. `graph`
-  // must outlive this object. BadInput with all preparation_problems, if there are some.
+  // must outlive this object. `checks` of ids among the wanted values are made in each run. BadInput with all
+  // preparation_problems, if there are some.
   Preparation(const Graph& graph, std::vector<ValueId> wanted, DType floats,
-              FunctionRef<Array(const Input&)> stored);
+              FunctionRef<Array(const Input&)> stored, std::vector<IdCheck> checks = {});
 
   // The wanted values, in their order.
   const ArrayLayout& layout() const { return layout_; }
@@ -43,10 +45,13 @@ class Preparation {
   const std::vector<Input>& data() const { return data_; }
 
   // The wanted values for `batch` samples of data. BadInput, naming the input, if an array has another type or shape
-  // than the graph's, and for the errors of evaluate(). Several threads may call it.
-  std::vector<Array> run(std::span<const Array> data, int64_t batch) const;
+  // than the graph's; naming the value and the sample, for ids that do not exist; and for the errors of evaluate().
+  // `samples`, if it is not empty, has the numbers of the samples, for messages. Several threads may call it.
+  std::vector<Array> run(std::span<const Array> data, int64_t batch,
+                         std::span<const int64_t> samples = {}) const;
   // Writes what `run` returns to a block with layout().bytes(batch) bytes. Bytes between arrays are left as they are.
-  void write(std::span<const Array> data, int64_t batch, std::span<std::byte> block) const;
+  void write(std::span<const Array> data, int64_t batch, std::span<std::byte> block,
+             std::span<const int64_t> samples = {}) const;
 
  private:
   // Where a value is: nowhere, computed once, in the data, or computed in each run.
@@ -66,6 +71,7 @@ class Preparation {
 
   const Graph& graph_;
   std::vector<ValueId> wanted_;
+  std::vector<IdCheck> checks_;
   ArrayLayout layout_;
   std::vector<Input> data_;
   std::vector<Place> places_;  // by value

@@ -137,7 +137,7 @@ void ArraySource::prepare(Batch& batch, const std::vector<int64_t>& positions) c
   }
   const std::span block(static_cast<std::byte*>(batch.arrays.data), batch.arrays.bytes());
   try {
-    preparation_.write(data, batch.samples(), block);
+    preparation_.write(data, batch.samples(), block, positions);
   } catch (Error& error) {
     error.add_context(fmt::format("samples {} of the arrays", dims_text(positions)));
     throw;

@@ -12,6 +12,7 @@
 
 #include "graph/array_layout.h"
 #include "graph/graph.h"
+#include "graph/id_check.h"
 #include "graph/lower/rewrite.h"
 #include "graph/lower/view.h"
 
@@ -62,7 +63,8 @@ struct LoweredGraph {
   std::vector<Base> bases;
   std::vector<StepPlan> steps;
   std::vector<BlockPlan> blocks;
-  std::vector<ValueId> prepared;  // values of `graph` that the host prepares
+  std::vector<ValueId> prepared;   // values of `graph` that the host prepares
+  std::vector<IdCheck> id_checks;  // of these values, which blocks use as ids and labels
   // Where a batch has them, in runs whose sums are f32 and f64.
   ArrayLayout arrays_f32, arrays_f64;
   Operand loss;  // one element

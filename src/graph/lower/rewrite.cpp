@@ -265,12 +265,28 @@ class Rewriter {
     emit("embedding", {table, ids, Extent{-1}, false, false}, output);
     return true;
   }
+  // Negative indices count from the end of the table.
+  ValueId from_the_beginning(ValueId indices, const Argument& table) {
+    const auto* const id = std::get_if<ValueId>(&table);
+    if (id == nullptr || id->index < 0 || new_.at(*id).dims.empty() || is_trained(indices)) return indices;
+    const Extent rows = new_.at(*id).dims[0];
+    const ElementType type = new_.at(indices).type;
+    const std::vector<Extent> dims = new_.at(indices).dims;
+    const std::string name = new_.at(indices).name;
+    const ValueId below = add("lt.Scalar", {indices, Extent{0}}, ElementType::Bool, dims);
+    const ValueId moved = add("add.Scalar", {indices, rows, Extent{1}}, type, dims);
+    const ValueId exists = add("ge.Scalar", {moved, Extent{0}}, ElementType::Bool, dims);
+    const ValueId from_end = add("logical_and", {below, exists}, ElementType::Bool, dims);
+    const ValueId all = add("where.self", {from_end, moved, indices}, type, dims);
+    new_.values[static_cast<size_t>(all.index)].name = name;
+    return all;
+  }
   bool indexed(const Node& node) {
     const auto* indices = std::get_if<std::vector<ValueId>>(&node.arguments[1]);
     if (indices == nullptr || indices->size() != 1 || (*indices)[0].index < 0) return false;
     if (is_float(old_.at((*indices)[0]).type) || old_.at((*indices)[0]).type == ElementType::Bool)
       return false;
-    return lookup(node.arguments[0], (*indices)[0], node.outputs[0]);
+    return lookup(node.arguments[0], from_the_beginning((*indices)[0], node.arguments[0]), node.outputs[0]);
   }
   bool selected(const Node& node) {
     if (number(node.arguments[1]) != 0.0) return false;

@@ -36,6 +36,12 @@ struct StepParts {
   PhiloxKey key() const;
 };
 
+// Arguments with ids, and what limits them: an axis of another argument. Ids of weight 0, if there is an argument with
+// weights, are not used.
+struct IdArguments {
+  int ids = -1, from = -1, axis = 0, weights = -1;
+};
+
 struct Rule {
   using Make = std::unique_ptr<Step> (*)(const StepParts& parts);
 
@@ -51,6 +57,7 @@ struct Rule {
   std::string (*limit)(const Graph& graph, const Node& node) = nullptr;
   // Whether the first argument is a table, of which the result has rows.
   bool is_lookup = false;
+  IdArguments id_arguments = {};
 };
 
 // All rules, by name.

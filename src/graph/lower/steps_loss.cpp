@@ -191,12 +191,24 @@ void add_loss_rules(std::vector<Rule>& rules) {
                    [](const StepParts& parts) -> std::unique_ptr<Step> {
                      return std::make_unique<CrossEntropySum>(parts);
                    },
-                   1U << 1, 0, true, nullptr, classes_limit<0>});
+                   1U << 1,
+                   0,
+                   true,
+                   nullptr,
+                   classes_limit<0>,
+                   false,
+                   {1, 0, 1, 2}});
   rules.push_back({"linear_cross_entropy",
                    [](const StepParts& parts) -> std::unique_ptr<Step> {
                      return std::make_unique<LinearCrossEntropy>(parts);
                    },
-                   1U << 3, 1U << 1 | 1U << 2, true, nullptr, classes_limit<0>});
+                   1U << 3,
+                   1U << 1 | 1U << 2,
+                   true,
+                   nullptr,
+                   classes_limit<0>,
+                   false,
+                   {3, 1, 0, 4}});
 }
 
 }  // namespace trifold::graph
