@@ -1,6 +1,7 @@
 """Models that PyTorch exported are trained over meshes of ranks, resumed, resharded, evaluated and planned."""
 
 import json
+import math
 import random
 import re
 import shutil
@@ -222,6 +223,21 @@ class Evaluate(OwnModelsTest):
             self.assertIn(message, err)
         _, err = self.trifold("generate", "--load", "run", status=2)
         self.assertIn("has a model from a file, whose output is a loss", err)
+
+
+    def test_ids_outside_of_a_table(self):
+        words = self.arrays("gpt2")
+        self.train("gpt2", "--train-iters", 1, "--save", "run")
+        dims = self.expected("gpt2")[1]["input_ids"][0]
+        rows = [[0] * math.prod(dims) for _ in range(60)]
+        rows[7][3] = 5000
+        write_npy(self.folder / "wild.npy", rows, dims)
+        words = ["input_ids=wild.npy" if word.startswith("input_ids=") else word for word in words]
+        message = "the value 5000 of sample 7 in 'input_ids' is out of range: node 'embedding' (embedding) of "
+        _, err = self.train("gpt2", "--train-iters", 7, data=words, status=2)
+        self.assertIn(message, err)
+        _, err = self.trifold("evaluate", "--load", "run", "--arrays", *words, "--split", "0,100,0", status=2)
+        self.assertIn(message, err)
 
 
 class Tokens(OwnModelsTest):

@@ -23,11 +23,12 @@ std::vector<Case> product_cases();
 std::vector<Case> row_cases();
 std::vector<Case> loss_cases();
 std::vector<Case> view_cases();
+std::vector<Case> decomposed_cases();  // graph/lower/decompose.h
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (auto* const cases :
-       {attention_cases, elementwise_cases, movement_cases, product_cases, row_cases, loss_cases, view_cases})
+  for (auto* const cases : {attention_cases, elementwise_cases, movement_cases, product_cases, row_cases,
+                            loss_cases, view_cases, decomposed_cases})
     for (Case& each : cases()) all.push_back(std::move(each));
   return all;
 }

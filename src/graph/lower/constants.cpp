@@ -28,7 +28,8 @@ Constants::Constants(const Graph& graph, FunctionRef<Array(const Input&)> stored
 
 // Walks from the value to what is not known yet, and computes that in the order of execution. A node is evaluated once.
 std::optional<Array> Constants::operator()(ValueId value) {
-  if (!makers_[static_cast<size_t>(value.index)].is_constant) return std::nullopt;
+  const auto index = static_cast<size_t>(value.index);
+  if (index >= makers_.size() || !makers_[index].is_constant) return std::nullopt;
   std::set<int> nodes;
   std::vector<ValueId> open{value};
   while (!open.empty()) {
@@ -42,13 +43,13 @@ std::optional<Array> Constants::operator()(ValueId value) {
       each_read(graph_.nodes[static_cast<size_t>(maker.node)], [&](ValueId read) { open.push_back(read); });
     }
   }
-  for (const int index : nodes) {
-    const Node& node = graph_.nodes[static_cast<size_t>(index)];
+  for (const int each : nodes) {
+    const Node& node = graph_.nodes[static_cast<size_t>(each)];
     std::vector<Array> outputs = evaluate(
         graph_, node, [&](ValueId id) -> const Array& { return known_.at(id.index); }, 1);
     for (size_t i = 0; i < outputs.size(); ++i)
       if (node.outputs[i].index >= 0) known_[node.outputs[i].index] = std::move(outputs[i]);
-    evaluated_[static_cast<size_t>(index)] = true;
+    evaluated_[static_cast<size_t>(each)] = true;
   }
   return known_.at(value.index);
 }

@@ -15,7 +15,7 @@ class Constants {
  public:
   // `stored` gives the elements of a buffer or constant; both must outlive this object.
   Constants(const Graph& graph, FunctionRef<Array(const Input&)> stored);
-  // The value for one sample; none if it depends on arrays or parameters, or cannot be evaluated.
+  // The value for one sample; none if it depends on arrays or parameters, cannot be evaluated, or is not in the graph.
   std::optional<Array> operator()(ValueId value);
 
  private:

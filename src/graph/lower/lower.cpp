@@ -9,6 +9,8 @@
 #include "core/printable.h"
 #include "core/tensor.h"
 #include "graph/lower/cut.h"
+#include "graph/lower/decompose.h"
+#include "graph/lower/ids_of.h"
 #include "graph/lower/lowered.h"
 #include "graph/lower/prepared_views.h"
 #include "graph/lower/rules.h"
@@ -55,8 +57,10 @@ bool has_one_element(const Value& value) {
 class Lowering {
  public:
   Lowering(Graph graph, ConstantOf constant, std::vector<std::string>& problems) : problems_(problems) {
+    const std::vector<bool> given = trained_values(graph);
+    refuse_numbers(graph, given);
+    graph = decomposed(std::move(graph), given);
     const std::vector<bool> before = trained_values(graph);
-    refuse_numbers(graph, before);
     lowered_.graph = rewritten(std::move(graph), before, constant);
     trained_ = trained_values(lowered_.graph);
     operands_.resize(lowered_.graph.values.size());
@@ -78,7 +82,7 @@ class Lowering {
     if (results.size() > 1) add_count(results[1]);
     if (problems_.empty()) add_loss(results[0]);
     if (!problems_.empty()) return std::move(lowered_);
-    for (const StepPlan& step : lowered_.steps) add_id_check(step);
+    lowered_.id_checks = ids_of_steps(lowered_);
     lowered_.arrays_f32 = ArrayLayout(graph, lowered_.prepared, DType::F32);
     lowered_.arrays_f64 = ArrayLayout(graph, lowered_.prepared, DType::F64);
     cut_into_blocks(lowered_);
@@ -154,31 +158,6 @@ class Lowering {
         "the model's second output, '{}', is {} {}: it has to be the number of elements that the loss is a "
         "sum over, which does not depend on parameters",
         printable(value.name), name_of(value.type), to_text(value.dims)));
-  }
-
-  void add_id_check(const StepPlan& step) {
-    const IdArguments& arguments = step.rule->id_arguments;
-    if (arguments.ids < 0) return;
-    const auto of = [&](int argument) -> const Operand& {
-      return step.operands.at(static_cast<size_t>(argument)).front();
-    };
-    const auto part = [&](int argument) {
-      return IdCheck::Part{static_cast<size_t>(lowered_.base(of(argument)).index), of(argument).view};
-    };
-    IdCheck check;
-    check.ids = part(arguments.ids);
-    check.count = of(arguments.from).view.dims.at(static_cast<size_t>(arguments.axis));
-    if (arguments.weights >= 0) {
-      if (lowered_.base(of(arguments.weights)).kind != Base::Kind::Prepared) return;
-      check.weights = part(arguments.weights);
-    }
-    const Value& value = lowered_.graph.at(lowered_.prepared[check.ids.value]);
-    check.name = value.name;
-    check.is_per_sample = !value.dims.empty() && value.dims[0].per_sample;
-    check.what = step.rule->is_lookup ? fmt::format("{} looks up rows of '{}'", to_text(step.node),
-                                                    printable(lowered_.base(of(arguments.from)).name))
-                                      : fmt::format("{} takes it as a class", to_text(step.node));
-    lowered_.id_checks.push_back(std::move(check));
   }
 
   // Leaves a gradient only to bases from which one flows to the loss.

@@ -102,17 +102,11 @@ class Rewriter {
     check(row != nullptr, "the operation '{}' has no row", operation);
     new_.nodes.push_back({row, std::string(operation), std::move(arguments), {output}, origin_});
   }
-  // An elementwise operation of the shape of `like`.
-  ValueId each(std::string_view operation, std::vector<Argument> arguments, ValueId like) {
-    return add(operation, std::move(arguments), new_.at(like).type, new_.at(like).dims);
-  }
 
   bool rewrite(const Node& node) {
     if (node.operation == nullptr) return false;
     if (node.name == "cross_entropy_loss") return cross_entropy(node, node.arguments[0]);
     if (node.name == "nll_loss" || node.name == "nll_loss_nd") return nll(node);
-    if (node.name == "mse_loss") return squares(node);
-    if (node.name == "binary_cross_entropy_with_logits") return logistic(node);
     if (node.name == "embedding") return padded(node);
     if (node.name == "index.Tensor") return indexed(node);
     if (node.name == "index_select") return selected(node);
@@ -194,55 +188,6 @@ class Rewriter {
     const int64_t axis = std::get<Extent>(log->arguments[1]).value;
     if (dims.size() != 2 || (axis != 1 && axis != -1)) return false;
     return cross_entropy(node, log->arguments[0]);
-  }
-
-  static bool reduces(const Argument& reduction) {
-    const int64_t kind = std::get<Extent>(reduction).value;
-    return 0 <= kind && kind <= 2;
-  }
-  // The reduction of a loss of single elements: 0 none, 1 the mean, 2 the sum.
-  void reduce(ValueId losses, const Argument& reduction, ValueId output) {
-    const int64_t kind = std::get<Extent>(reduction).value;
-    if (kind == 0)
-      emit("mul.Scalar", {losses, 1.0}, output);
-    else
-      emit(kind == 1 ? "mean" : "sum", {losses, {}}, output);
-  }
-
-  bool squares(const Node& node) {
-    const ValueId x = std::get<ValueId>(node.arguments[0]);
-    if (!reduces(node.arguments[2])) return false;
-    const ValueId difference = each("sub.Tensor", {x, node.arguments[1], Extent{1}}, x);
-    reduce(each("square", {difference}, x), node.arguments[2], node.outputs[0]);
-    return true;
-  }
-
-  // max(z, 0) - z t + log(1 + exp(-|z|)); with a weight p of positive samples
-  // (1 - t) z + (1 + (p - 1) t) (log(1 + exp(-|z|)) + max(-z, 0)).
-  bool logistic(const Node& node) {
-    const ValueId z = std::get<ValueId>(node.arguments[0]);
-    if (!reduces(node.arguments[4])) return false;
-    const Argument& t = node.arguments[1];
-    const ValueId negative = each("neg", {each("abs", {z}, z)}, z);
-    const ValueId soft = each("log1p", {each("exp", {negative}, z)}, z);
-    ValueId loss;
-    if (const auto positive = tensor(node.arguments[3])) {
-      const ValueId excess =
-          each("mul.Tensor", {each("sub.Scalar", {*positive, 1.0, Extent{1}}, *positive), t}, z);
-      const ValueId factor = each("add.Scalar", {excess, 1.0, Extent{1}}, z);
-      const ValueId below = each("relu", {each("neg", {z}, z)}, z);
-      const ValueId logs = each("add.Tensor", {soft, below, Extent{1}}, z);
-      const ValueId rest =
-          each("mul.Tensor", {each("rsub.Scalar", {std::get<ValueId>(t), 1.0, Extent{1}}, z), z}, z);
-      loss = each("add.Tensor", {rest, each("mul.Tensor", {factor, logs}, z), Extent{1}}, z);
-    } else {
-      const ValueId linear =
-          each("sub.Tensor", {each("relu", {z}, z), each("mul.Tensor", {z, t}, z), Extent{1}}, z);
-      loss = each("add.Tensor", {linear, soft, Extent{1}}, z);
-    }
-    if (const auto weight = tensor(node.arguments[2])) loss = each("mul.Tensor", {loss, *weight}, z);
-    reduce(loss, node.arguments[4], node.outputs[0]);
-    return true;
   }
 
   // The padding token's row gets no gradient: its id becomes -1, which no row has.

@@ -1,7 +1,6 @@
-// Rewrites a graph into one that the rules of steps cover, and into their fused operations:
+// Rewrites a graph, of which compositions are decomposed (graph/lower/decompose.h), into one that the rules of steps cover, and into their fused operations:
 //   cross_entropy_loss, nll_loss of a log_softmax   cross_entropy_sum with a weight for each row
 //   the same of a linear layer's outputs, if it is the model's loss    linear_cross_entropy
-//   mse_loss, binary_cross_entropy_with_logits      elementwise operations and sums
 //   embedding with a padding_idx                    embedding_padded
 //   rows of a table by index.Tensor, index_select   embedding
 //   the tanh and erf forms of GELU, spelled out     gelu
