@@ -21,7 +21,8 @@ SAME_SUMS = ["--ranks 2 --pipeline-model-parallel-size 2 --schedule gpipe",
              "--recompute-granularity full",
              "--zero-stage 1", "--zero-stage 2", "--zero-stage 3",
              "--cpu-offloading-num-layers 1 --cpu-offloading-folder .",
-             "--ranks 2 --pipeline-model-parallel-size 2 --schedule 1f1b --zero-stage 2 --recompute-granularity full"]
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule 1f1b --zero-stage 2 --recompute-granularity full",
+             "--ranks 2 --pipeline-model-parallel-size 2 --schedule zb-h1 --zero-stage 2 --recompute-granularity full"]
 
 
 class Meshes(OwnModelsTest):
@@ -223,7 +224,6 @@ class Evaluate(OwnModelsTest):
             self.assertIn(message, err)
         _, err = self.trifold("generate", "--load", "run", status=2)
         self.assertIn("has a model from a file, whose output is a loss", err)
-
 
     def test_ids_outside_of_a_table(self):
         words = self.arrays("gpt2")

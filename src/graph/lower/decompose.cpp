@@ -24,7 +24,9 @@ class Decomposer {
     nodes.swap(graph_.nodes);
     for (Node& node : nodes) {
       origin_ = node.origin;
-      if (node.operation == nullptr || !decompose(node)) graph_.nodes.push_back(std::move(node));
+      const bool has_results = !node.outputs.empty() && node.outputs[0].index >= 0;
+      if (node.operation == nullptr || !has_results || !decompose(node))
+        graph_.nodes.push_back(std::move(node));
     }
     return std::move(graph_);
   }
@@ -124,6 +126,17 @@ class Decomposer {
     Extent extent;
     int64_t count = 1;
   };
+  // Whether a file gives the result the extents that follow from these.
+  bool has_extents(ValueId output, const std::vector<Repeat>& axes) const {
+    const std::vector<Extent> given = dims(output);
+    if (given.size() != axes.size()) return false;
+    for (size_t axis = 0; axis < axes.size(); ++axis) {
+      int64_t value = 0;
+      if (__builtin_mul_overflow(axes[axis].extent.value, axes[axis].count, &value)) return false;
+      if (given[axis] != Extent{value, axes[axis].extent.per_sample}) return false;
+    }
+    return true;
+  }
   // x with these extents, repeated along one axis after another: as a whole (`whole`), or each of its elements.
   void repeat(ValueId x, const std::vector<Repeat>& axes, bool whole, ValueId output) {
     const ElementType type = graph_.at(x).type;
@@ -157,6 +170,7 @@ class Decomposer {
       if ((*repeats)[axis].per_sample || (*repeats)[axis].value < 1) return false;
       axes.push_back({axis < added ? Extent{1} : own[axis - added], (*repeats)[axis].value});
     }
+    if (!has_extents(node.outputs[0], axes)) return false;
     repeat(*x, axes, true, node.outputs[0]);
     return true;
   }
@@ -173,14 +187,16 @@ class Decomposer {
       if (given->value < -rank || given->value >= rank) return false;
       at = static_cast<size_t>(given->value < 0 ? given->value + rank : given->value);
     } else {  // of all elements in order
-      const Extent all = dims(node.outputs[0]).at(0);
-      if (all.value % count->value != 0) return false;
+      const std::vector<Extent> result = dims(node.outputs[0]);
+      if (result.size() != 1 || result[0].value % count->value != 0) return false;
+      const Extent all = result[0];
       own = {{all.value / count->value, all.per_sample}};
       from = add("reshape", {*x, own}, graph_.at(*x).type, own);
     }
     std::vector<Repeat> axes;
     for (size_t axis = 0; axis < own.size(); ++axis)
       axes.push_back({own[axis], axis == at ? count->value : 1});
+    if (!has_extents(node.outputs[0], axes)) return false;
     repeat(from, axes, false, node.outputs[0]);
     return true;
   }
