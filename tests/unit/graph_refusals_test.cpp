@@ -34,7 +34,7 @@ TEST(GraphRefusals, NameTheNodeAndItsLine) {
   const std::string message =
       test::error_of([] { lowered(kLinear + "c [b, 3] = cumsum h 1\nd [b, 3] = diff c\nloss c\n"); });
   EXPECT_EQ(message,
-            "the model cannot be trained, because of one operation:\n"
+            "the model cannot be trained, for 1 reason:\n"
             "  node 'c' (cumsum), model.py:2: it has no gradient here");
 }
 

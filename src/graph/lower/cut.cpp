@@ -32,7 +32,7 @@ bool is_lookup(const LoweredGraph& lowered, const StepPlan& step) {
   return !computed;
 }
 
-// A moved lookup comes directly after the step that reads the table first, before those that were moved there earlier.
+// A moved lookup comes directly after the step that reads the table first, before lookups that were moved there earlier.
 void move_lookups(LoweredGraph& lowered) {
   std::vector<StepPlan>& steps = lowered.steps;
   std::map<int, size_t> first_use;                       // [base] the first step that reads the parameter

@@ -186,7 +186,7 @@ class Decomposer {
       const auto rank = static_cast<int64_t>(own.size());
       if (given->value < -rank || given->value >= rank) return false;
       at = static_cast<size_t>(given->value < 0 ? given->value + rank : given->value);
-    } else {  // of all elements in order
+    } else {  // all elements in order are repeated
       const std::vector<Extent> result = dims(node.outputs[0]);
       if (result.size() != 1 || result[0].value % count->value != 0) return false;
       const Extent all = result[0];

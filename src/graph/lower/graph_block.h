@@ -72,7 +72,7 @@ class GraphBlock final : public Layer {
   const BlockPlan& plan_;
   bool is_first_, is_last_;
   Size entering_, leaving_;     // elements of the boundaries
-  std::map<int, int> numbers_;  // bases of the model, by index: their numbers here
+  std::map<int, int> numbers_;  // the block's index of a base of the model
   std::vector<BlockBase> bases_;
   std::vector<BlockStep> steps_;
   Operand loss_, count_;  // with bases of the block; only in the last

@@ -64,7 +64,7 @@ struct LoweredGraph {
   std::vector<StepPlan> steps;
   std::vector<BlockPlan> blocks;
   std::vector<ValueId> prepared;   // values of `graph` that the host prepares
-  std::vector<IdCheck> id_checks;  // of these values, which blocks use as ids and labels
+  std::vector<IdCheck> id_checks;  // the values that blocks use as ids and labels
   // Where a batch has them, in runs whose sums are f32 and f64.
   ArrayLayout arrays_f32, arrays_f64;
   Operand loss;  // one element

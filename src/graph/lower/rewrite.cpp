@@ -376,7 +376,7 @@ class Rewriter {
   std::vector<ValueId> source_;   // [value] the value before conversions between floats
   std::vector<bool> parameters_;  // [value] whether it is a parameter
   ValueId loss_;
-  std::map<int, Sight> sights_;  // of constant masks
+  std::map<int, Sight> sights_;  // what constant masks let see
   Origin origin_;
 };
 
