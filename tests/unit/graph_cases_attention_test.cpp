@@ -1,4 +1,4 @@
-// Cases of graph/lower/steps_attention.cpp.
+// Cases of graph/steps/attention.cpp.
 #include "graph_differences.h"
 
 namespace trifold::graph::lowering {

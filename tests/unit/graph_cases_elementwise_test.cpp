@@ -1,4 +1,4 @@
-// Cases of graph/lower/steps_elementwise.cpp.
+// Cases of graph/steps/elementwise.cpp.
 #include "graph_differences.h"
 
 namespace trifold::graph::lowering {

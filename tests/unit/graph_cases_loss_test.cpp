@@ -1,4 +1,4 @@
-// Cases of graph/lower/steps_loss.cpp, and of losses that are rewritten (graph/lower/rewrite.h).
+// Cases of graph/steps/loss.cpp, and of losses that are rewritten (graph/lower/rewrite.h).
 #include "graph_differences.h"
 
 namespace trifold::graph::lowering {

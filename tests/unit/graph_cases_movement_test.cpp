@@ -1,4 +1,4 @@
-// Cases of graph/lower/steps_movement.cpp, and of views (graph/lower/view.cpp), which are no steps.
+// Cases of graph/steps/movement.cpp, and of views (graph/lower/view.cpp), which are no steps.
 #include "graph_differences.h"
 
 namespace trifold::graph::lowering {

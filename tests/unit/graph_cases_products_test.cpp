@@ -1,4 +1,4 @@
-// Cases of graph/lower/steps_products.cpp.
+// Cases of graph/steps/products.cpp.
 #include "graph_differences.h"
 
 namespace trifold::graph::lowering {

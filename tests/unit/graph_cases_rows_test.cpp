@@ -1,4 +1,4 @@
-// Cases of graph/lower/steps_rows.cpp.
+// Cases of graph/steps/rows.cpp.
 #include "graph_differences.h"
 
 namespace trifold::graph::lowering {

@@ -15,7 +15,7 @@ struct Case {
 // For messages of GoogleTest.
 inline void PrintTo(const Case& each, std::ostream* out) { *out << "\n" << each.text; }
 
-// By the files of rules (graph/lower/steps_*.cpp); the last also has rewritten losses.
+// By the files of rules (graph/steps/*.cpp); the last also has rewritten losses.
 std::vector<Case> attention_cases();
 std::vector<Case> elementwise_cases();
 std::vector<Case> movement_cases();

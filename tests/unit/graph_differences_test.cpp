@@ -8,7 +8,7 @@
 
 #include <set>
 
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 #include "graph_lowered_run.h"
 
 namespace trifold::graph::lowering {

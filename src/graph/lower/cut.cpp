@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

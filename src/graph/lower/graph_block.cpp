@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

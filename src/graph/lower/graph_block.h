@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "graph/lower/lowered.h"
-#include "graph/lower/step.h"
+#include "graph/steps/step.h"
 #include "nn/layer.h"
 
 namespace trifold::graph {

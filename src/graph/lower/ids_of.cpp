@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/printable.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

@@ -13,9 +13,9 @@
 #include "graph/lower/ids_of.h"
 #include "graph/lower/lowered.h"
 #include "graph/lower/prepared_views.h"
-#include "graph/lower/rules.h"
 #include "graph/operations.h"
 #include "graph/preparation.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

@@ -1,7 +1,7 @@
 // ClassCounter: counts the labels that a cross entropy's scores predict (nn/class_reports.h), for the steps of losses.
 #pragma once
 
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 #include "nn/layer.h"
 
 namespace trifold::graph {

@@ -1,6 +1,6 @@
 // Rules of operations on rows: norms, softmax, lookups, and sums over axes.
 #include "core/error.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

@@ -1,6 +1,6 @@
 // Rules of operations that move elements.
 #include "core/error.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

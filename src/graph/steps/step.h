@@ -1,5 +1,5 @@
 // Step: one operation of a block that was lowered from a graph, with its adjoint. Rules make steps from nodes
-// (graph/lower/rules.h). Frame holds the values and gradients of one call of the block.
+// (graph/steps/rules.h). Frame holds the values and gradients of one call of the block.
 //
 // A step computes its output into memory that it is given, and gives the gradient of each operand to the frame, which
 // adds it to the gradient of the operand's base: in the order of the calls, so from the last consumer to the first.

@@ -1,4 +1,4 @@
-#include "graph/lower/matrices.h"
+#include "graph/steps/matrices.h"
 
 #include <array>
 #include <utility>

@@ -1,7 +1,7 @@
 // Products of the matrices that operands' last two axes address, for each index of the axes before them.
 #pragma once
 
-#include "graph/lower/step.h"
+#include "graph/steps/step.h"
 
 namespace trifold::graph {
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "core/error.h"
-#include "graph/lower/matrices.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/matrices.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

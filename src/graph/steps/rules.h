@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "graph/lower/step.h"
+#include "graph/steps/step.h"
 
 namespace trifold::graph {
 

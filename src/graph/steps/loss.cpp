@@ -1,8 +1,8 @@
 // Rules of losses. Other losses are rewritten into elementwise operations and sums (graph/lower/rewrite.h).
 #include <algorithm>
 
-#include "graph/lower/class_counter.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/class_counter.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

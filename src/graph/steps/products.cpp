@@ -1,7 +1,7 @@
 // Rules of matrix products: with weights, as linear layers, and between activations.
 #include "core/error.h"
-#include "graph/lower/matrices.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/matrices.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

@@ -1,4 +1,4 @@
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 #include <algorithm>
 

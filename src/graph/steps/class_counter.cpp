@@ -1,4 +1,4 @@
-#include "graph/lower/class_counter.h"
+#include "graph/steps/class_counter.h"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "graph/lower/rules.h"
+#include "graph/steps/rules.h"
 
 namespace trifold::graph {
 

@@ -1,4 +1,4 @@
-#include "graph/lower/step.h"
+#include "graph/steps/step.h"
 
 namespace trifold::graph {
 
