@@ -117,7 +117,7 @@ std::string operations_text(const Graph& graph) {
 // The path up to and including its first number, which is that of a layer in a list. Paths without a number keep two
 // components.
 std::string module_group(std::string_view path) {
-  const std::string numbered = numbered_module(path);
+  std::string numbered = numbered_module(path);
   if (!numbered.empty()) return numbered;
   const size_t first = path.find('.');
   return std::string(first == path.npos ? path : path.substr(0, path.find('.', first + 1)));

@@ -59,6 +59,9 @@ std::vector<Case> loss_cases() {
       {"cross_entropy_with_count", kScores +
                                        "y [] = cross_entropy_loss f l - 2\nm bool [2b] = ne.Scalar l -100\n"
                                        "n i64 [] = sum m\nloss y\ncount n\n"},
+      {"loss_is_a_part", kPairs + "s [2, 4] = sum.dim_IntList h [0]\nr [4] = select.int s 0 1\n"
+                                  "y [] = select.int r 0 2\nloss y\n"},
+      {"loss_is_a_parameter", "x: data [b]\nw: parameter []\nloss w\n"},
       is_loss("linear_cross_entropy_mean", head(bias) + "y [] = cross_entropy_loss f l\n"),
       is_loss("linear_cross_entropy_sum", head(bias) + "y [] = cross_entropy_loss f l - 2\n"),
       is_loss("linear_cross_entropy_without_bias", head("") + "y [] = cross_entropy_loss f l\n"),

@@ -61,6 +61,36 @@ TEST(GraphDecompose, LossesOfProbabilities) {
   EXPECT_NEAR(loss_of("o: data [b, 3] = 0 1 0\ny [] = kl_div h o 2\n"), 1.5, 1e-12);
 }
 
+// The gradient with respect to x, as that of one sample in which h is x.
+std::vector<double> gradient_at(const std::string& x, const std::string& t, const std::string& lines) {
+  SmallModel model("x: parameter [1, 3] = " + x + "\nt: data [b, 3] = " + t +
+                   "\nh [b, 3] = expand x [b, 3]\n" + lines + "loss y\n");
+  LoweredRun run(model, 1, false);
+  std::vector<double> gradient = run.gradients(Backward::Joint).parameters.at("x");
+  for (double& each : gradient) each /= kLossScale;
+  return gradient;
+}
+
+// Where formulas that are equal have other derivatives: an untrained last layer gives logits of 0.
+TEST(GraphDecompose, EntropyOfLogitsOfZero) {
+  for (const std::string_view lines :
+       {"y [] = binary_cross_entropy_with_logits h t - - 2\n",
+        "p: data [3] = 1 1 1\ny [] = binary_cross_entropy_with_logits h t - p 2\n"}) {
+    const std::vector<double> gradient = gradient_at("0 0 0", "0 1 0.25", std::string(lines));
+    EXPECT_NEAR(gradient[0], 0.5, 1e-12);
+    EXPECT_NEAR(gradient[1], -0.5, 1e-12);
+    EXPECT_NEAR(gradient[2], 0.25, 1e-12);
+  }
+}
+
+TEST(GraphDecompose, EntropyOfProbabilitiesThatAreCertain) {
+  const std::vector<double> gradient =
+      gradient_at("50 -800 0", "0 1 0", "p [b, 3] = sigmoid h\ny [] = binary_cross_entropy p t - 2\n");
+  EXPECT_EQ(gradient[0], 0);
+  EXPECT_EQ(gradient[1], 0);
+  EXPECT_NEAR(gradient[2], 0.5, 1e-12);
+}
+
 TEST(GraphDecompose, CrossEntropyOfSmoothedLabels) {
   const double all = log_probability(0) + log_probability(1) + log_probability(2);
   const std::string labels = "l: data i64 [b] = 2\n";

@@ -68,6 +68,15 @@ TEST(GraphRefusals, CausalAttentionOfOtherShapes) {
   expect_refused(attention("[b, 3, 3, 4]", four, four, "", "[b, 3, 3, 4]"), "do not fit its keys");
 }
 
+TEST(GraphRefusals, ShapesThatTheFileHasWrong) {
+  expect_refused(kLinear + "t [b, 3] = t h\ny [] = sum t\nloss y\n",
+                 "its result is not of the shape [batch, 3] that the file has for it");
+  expect_refused(kLinear +
+                     "e: parameter [0, 3]\nl: data i64 [b] below 1\ns [b, 0] = linear h e\n"
+                     "y [] = cross_entropy_loss s l\nloss y\n",
+                 "its classes are the");
+}
+
 TEST(GraphRefusals, ShapesThatRulesDoNotHave) {
   expect_refused(kLinear + "y [b, 3] = softmax.int h 0\nloss y\n", "it is over axis 0 of [batch, 3]");
   expect_refused(kLinear + "y [b, 3] = layer_norm h [1, 3]\nloss y\n", "only the last axis is possible");

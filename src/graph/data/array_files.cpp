@@ -186,7 +186,8 @@ void ArrayFiles::open_tokens(const Given& given) {
               printable(given.path));
   int64_t shift = 0;
   const char* const end = given.inside.data() + given.inside.size();
-  if (!given.inside.empty() && (std::from_chars(given.inside.data(), end, shift).ptr != end || shift < 0))
+  const auto [stop, error] = std::from_chars(given.inside.data(), end, shift);
+  if (!given.inside.empty() && (error != std::errc() || stop != end || shift < 0))
     bad_input("{}: '{}' is no number of a token; give {}={}:1 for tokens from the second one on",
               printable(given.text), printable(given.inside), given.name, printable(given.path));
   const IndexedDataset tokens(given.path);  // checks both files

@@ -318,20 +318,22 @@ class Decomposer {
     const auto kind = reduction_of(node.arguments[4]);
     if (!given || !labels || !kind) return false;
     const ValueId z = *given, t = *labels;
-    const ValueId negative = each("neg", {each("abs", {z}, z)}, z);
-    const ValueId soft = each("log1p", {each("exp", {negative}, z)}, z);
+    // max(z, 0) is (|z| + z) / 2, whose derivative at 0 is 1/2, as that of the whole formula has to be.
+    const auto half = [&](ValueId value) { return each("mul.Scalar", {value, 0.5}, z); };
+    const ValueId magnitude = each("abs", {z}, z);
+    const ValueId soft = each("log1p", {each("exp", {each("neg", {magnitude}, z)}, z)}, z);
     ValueId loss;
     if (const auto positive = tensor(node.arguments[3])) {
       const ValueId excess =
           each("mul.Tensor", {each("sub.Scalar", {*positive, 1.0, Extent{1}}, *positive), t}, z);
       const ValueId factor = each("add.Scalar", {excess, 1.0, Extent{1}}, z);
-      const ValueId below = each("relu", {each("neg", {z}, z)}, z);
+      const ValueId below = half(each("add.Tensor", {magnitude, each("neg", {z}, z), Extent{1}}, z));
       const ValueId logs = each("add.Tensor", {soft, below, Extent{1}}, z);
       const ValueId rest = each("mul.Tensor", {each("rsub.Scalar", {t, 1.0, Extent{1}}, z), z}, z);
       loss = each("add.Tensor", {rest, each("mul.Tensor", {factor, logs}, z), Extent{1}}, z);
     } else {
-      const ValueId linear =
-          each("sub.Tensor", {each("relu", {z}, z), each("mul.Tensor", {z, t}, z), Extent{1}}, z);
+      const ValueId above = half(each("add.Tensor", {magnitude, z, Extent{1}}, z));
+      const ValueId linear = each("sub.Tensor", {above, each("mul.Tensor", {z, t}, z), Extent{1}}, z);
       loss = each("add.Tensor", {linear, soft, Extent{1}}, z);
     }
     if (const auto weight = tensor(node.arguments[2])) loss = each("mul.Tensor", {loss, *weight}, z);

@@ -141,6 +141,13 @@ class Lowering {
 
   void add_loss(ValueId loss) {
     lowered_.loss = operand(loss);
+    // Backward begins with the gradient of a whole base, so a part of a tensor and a parameter are copied.
+    const Base& base = lowered_.base(lowered_.loss);
+    if (base.kind != Base::Kind::Computed || base.elements() != Size{1, 0}) {
+      Node node;
+      node.origin.node = "loss";
+      lowered_.loss = copy_of(node, loss);
+    }
     keep_reached_gradients();
     if (lowered_.base(lowered_.loss).needs_gradient) return;
     problem(fmt::format(
@@ -297,6 +304,13 @@ class Lowering {
       for (size_t i = 0; i < node.outputs.size(); ++i)
         if (auto view = view_of(lowered_.graph, node, i, of.view)) views.push_back(*view);
       if (views.size() != node.outputs.size()) continue;
+      for (size_t i = 0; i < views.size(); ++i)
+        if (const std::vector<Extent>& dims = lowered_.graph.at(node.outputs[i]).dims;
+            views[i].dims != dense_view(dims).dims) {
+          problem(node,
+                  fmt::format("its result is not of the shape {} that the file has for it", to_text(dims)));
+          return true;
+        }
       for (size_t i = 0; i < views.size(); ++i)
         operands_[static_cast<size_t>(node.outputs[i].index)] = {of.base, views[i]};
       return true;

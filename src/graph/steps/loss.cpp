@@ -175,12 +175,19 @@ class LinearCrossEntropy final : public Step {
   ClassCounter class_counter_;
 };
 
-// Argument `scores` has a column for each class.
-template <size_t Scores>
+// Scores have a column for each class.
 std::string classes_limit(const Graph& graph, const Node& node) {
-  const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[Scores])).dims;
+  const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[0])).dims;
   if (dims.empty() || dims.back().per_sample || dims.back().value < 1)
     return fmt::format("its classes are the last axis of {}, which must have a fixed length", to_text(dims));
+  return {};
+}
+
+// The weight [V, K] has a row for each class.
+std::string rows_of_classes_limit(const Graph& graph, const Node& node) {
+  const std::vector<Extent>& dims = graph.at(std::get<ValueId>(node.arguments[1])).dims;
+  if (dims.size() != 2 || dims[0].per_sample || dims[0].value < 1 || dims[1].per_sample || dims[1].value < 1)
+    return fmt::format("its classes are the rows of a weight {}, of which there must be some", to_text(dims));
   return {};
 }
 
@@ -195,7 +202,7 @@ void add_loss_rules(std::vector<Rule>& rules) {
                    0,
                    true,
                    nullptr,
-                   classes_limit<0>,
+                   classes_limit,
                    false,
                    {1, 0, 1, 2}});
   rules.push_back({"linear_cross_entropy",
@@ -206,7 +213,7 @@ void add_loss_rules(std::vector<Rule>& rules) {
                    1U << 1 | 1U << 2,
                    true,
                    nullptr,
-                   classes_limit<0>,
+                   rows_of_classes_limit,
                    false,
                    {3, 1, 0, 4}});
 }

@@ -50,7 +50,9 @@ std::vector<int64_t> StepParts::integers(size_t argument) const {
   return numbers;
 }
 
-PhiloxKey StepParts::key() const { return philox_key(builder.seed(), "graph." + node.origin.node); }
+PhiloxKey StepParts::key() const {
+  return philox_key(builder.seed(), "graph." + graph.at(node.outputs.front()).name);
+}
 
 namespace {
 

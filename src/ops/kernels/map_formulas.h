@@ -162,16 +162,17 @@ struct AbsGrad {
     return in.x1 > 0 ? in.x0 : below;
   }
 };
+// A gradient of 0 stays 0 where the logarithm is infinite, because a clamp or a mask behind it lets none pass.
 struct LogGrad {
   template <class T>
   [[gnu::always_inline]] HD static inline T of(const MapArguments<T>& in) {
-    return in.x0 / in.x1;
+    return in.x0 == 0 ? T(0) : in.x0 / in.x1;
   }
 };
 struct Log1pGrad {
   template <class T>
   [[gnu::always_inline]] HD static inline T of(const MapArguments<T>& in) {
-    return in.x0 / (1 + in.x1);
+    return in.x0 == 0 ? T(0) : in.x0 / (1 + in.x1);
   }
 };
 struct ExpGrad {
