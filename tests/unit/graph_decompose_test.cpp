@@ -61,6 +61,25 @@ TEST(GraphDecompose, LossesOfProbabilities) {
   EXPECT_NEAR(loss_of("o: data [b, 3] = 0 1 0\ny [] = kl_div h o 2\n"), 1.5, 1e-12);
 }
 
+// The sum of the losses of a batch by the number of its samples is a mean: it does not depend on how many there are.
+TEST(GraphDecompose, NumbersOfSamples) {
+  for (const int64_t batch : {1, 3}) {
+    SmallModel model(
+        "x: parameter [1, 3] = 0.2 -1.5 0.9\n"
+        "h [b, 3] = expand x [b, 3]\n"
+        "s [] = sum h\n"
+        "m [] = div.Tensor s b\n"
+        "k [] = mul.Scalar m 2b\n"
+        "d [] = sub.Tensor k b\n"
+        "r [] = rsub.Scalar d 3b\n"
+        "y [] = div.Scalar r b\n"
+        "loss y\n");
+    LoweredRun run(model, batch, false);
+    // y = (3 b - (2 b s / b - b)) / b = 4 - 2 sum(x) ; a loss without a number counts with its samples
+    EXPECT_NEAR(run.loss(), static_cast<double>(batch) * (4 - 2 * -0.4), 1e-12);
+  }
+}
+
 // The gradient with respect to x, as that of one sample in which h is x.
 std::vector<double> gradient_at(const std::string& x, const std::string& t, const std::string& lines) {
   SmallModel model("x: parameter [1, 3] = " + x + "\nt: data [b, 3] = " + t +

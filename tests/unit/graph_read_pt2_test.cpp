@@ -169,6 +169,24 @@ TEST(GraphReadPt2, BuffersThatAreWrittenBecomeOutputsAndParametersMayNotBe) {
   EXPECT_NE(wrong.refusal("w1").find("writes 'w' in place"), std::string::npos);
 }
 
+TEST(GraphReadPt2, NumbersThatAreOutputsBecomeTensors) {
+  File file;
+  file.node("s", "sum.default", {named("self", tensor("x"))}, {});
+  json whole = file.whole("s");
+  json& outputs = whole["graph_module"]["signature"]["output_specs"];
+  outputs.push_back({{"user_output", {{"arg", {{"as_sym_int", {{"as_name", "n"}}}}}}}});
+  outputs.push_back({{"user_output", {{"arg", {{"as_none", true}}}}}});
+  const Graph graph = File::read_text(whole.dump()).graph;
+  ASSERT_EQ(graph.outputs.size(), 2U);
+  const Node& number = graph.nodes.back();
+  EXPECT_EQ(number.name, "scalar_tensor");
+  EXPECT_EQ(std::get<Extent>(number.arguments[0]), (Extent{1, true}));
+  EXPECT_EQ(number.outputs[0], graph.outputs[1].value);
+  outputs.push_back({{"user_output", {{"arg", {{"as_float", 0.5}}}}}});
+  EXPECT_NE(error_of([&] { File::read_text(whole.dump()); }).find("a tensor, an integer or None"),
+            std::string::npos);
+}
+
 TEST(GraphReadPt2, RefusesToGuessWhetherAReshapeIsACopy) {
   File file;
   file.node("c", "clone.default", {named("self", tensor("x"))}, {batch(), size(4)});

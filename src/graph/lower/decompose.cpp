@@ -47,6 +47,7 @@ class Decomposer {
     if (name == "binary_cross_entropy") return binary(node);
     if (name == "binary_cross_entropy_with_logits") return logistic(node);
     if (name == "cross_entropy_loss") return smoothed(node);
+    if (name.ends_with(".Tensor") || name.ends_with(".Scalar")) return arithmetic(node);
     return false;
   }
 
@@ -88,6 +89,26 @@ class Decomposer {
     return add(operation, std::move(arguments), graph_.at(like).type, dims(like));
   }
   ValueId scaled(ValueId x, double factor) { return each("mul.Scalar", {x, factor}, x); }
+
+  // ---- numbers that depend on the batch ----
+
+  // Arithmetic with such a number takes a tensor for it, which the host prepares.
+  bool arithmetic(const Node& node) {
+    const std::string name = node.name.substr(0, node.name.find('.'));
+    constexpr std::string_view kNames[] = {"add", "sub", "rsub", "mul", "div"};
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) return false;
+    if (!is_trained(node.outputs[0])) return false;  // the host computes it as it is
+    std::vector<Argument> arguments = node.arguments;
+    bool replaced = false;
+    for (size_t i = 0; i < 2 && i < arguments.size(); ++i) {
+      const auto* const given = std::get_if<Extent>(&arguments[i]);
+      if (given == nullptr || !given->per_sample) continue;
+      arguments[i] = add("scalar_tensor", {*given}, graph_.at(node.outputs[0]).type, {});
+      replaced = true;
+    }
+    if (replaced) emit(name + ".Tensor", std::move(arguments), node.outputs[0]);
+    return replaced;
+  }
 
   // ---- views ----
 

@@ -179,6 +179,13 @@ UnionValue union_value(const JsonView& view) {
   return {kind, view.at(kind.c_str())};
 }
 
+std::optional<Extent> read_integer(const JsonView& argument, const ArgumentNames& names) {
+  const UnionValue given = union_value(argument);
+  if (given.kind == "as_int") return Extent{given.value.integer()};
+  if (given.kind == "as_sym_int") return symbolic_integer(given.value, names);
+  return std::nullopt;
+}
+
 Extent read_size(const JsonView& view, const BatchSymbols& batch, const std::string& what) {
   const UnionValue size = union_value(view);
   constexpr int64_t kMost = int64_t{1} << 48;

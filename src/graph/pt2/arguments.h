@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "core/read_json.h"
@@ -29,6 +30,10 @@ UnionValue union_value(const JsonView& view);
 // A size of a tensor, {"as_int": 8} or {"as_expr": {"expr_str": ...}}. BadInput if it is negative, or neither constant
 // nor a multiple of the batch; `what` begins the message.
 Extent read_size(const JsonView& view, const BatchSymbols& batch, const std::string& what);
+
+// An integer, {"as_int": 8} or {"as_sym_int": {"as_name": "s"}}; none for an argument of another kind. BadInput if it is
+// computed from data.
+std::optional<Extent> read_integer(const JsonView& argument, const ArgumentNames& names);
 
 // The arguments of a node, in the order of the operation's parameters, with defaults for absent ones.
 // BadInput if one is missing, unknown, given twice, of another kind than the parameter, or computed from data.

@@ -367,9 +367,22 @@ class Reader {
     else if (given.kind != "user_output" && given.kind != "loss_output")
       bad_input("the model has an output of kind '{}', which is not supported", printable(given.kind));
     const JsonView argument = given.value.at("arg");
-    if (!argument.has("as_tensor") && !argument.has("name")) return;  // None or a number
-    output.value = names_.read(tensor_name(argument));
+    if (argument.has("as_none")) return;
+    output.value = argument.has("as_tensor") || argument.has("name") ? names_.read(tensor_name(argument))
+                                                                     : number_output(argument);
     model_.graph.outputs.push_back(std::move(output));
+  }
+
+  // A number that is an output, such as the size of the batch, becomes a tensor.
+  ValueId number_output(const JsonView& argument) {
+    const std::optional<Extent> number = read_integer(argument, argument_names_);
+    if (!number) argument.refuse("a tensor, an integer or None");
+    constexpr std::string_view kName = "scalar_tensor";
+    const ValueId value = model_.graph.add({"number", ElementType::I64, {}});
+    Node node{find_operation(kName), std::string(kName), {*number}, {value}, {}};
+    node.origin.node = "number";
+    add_to_graph(std::move(node));
+    return value;
   }
 
   // Buffers that were written in place become outputs.

@@ -32,7 +32,14 @@ bool StepParts::is_number(size_t argument) const {
 double StepParts::number(size_t argument, double absent) const {
   const Argument& given = node.arguments.at(argument);
   if (const auto* real = std::get_if<double>(&given)) return *real;
-  if (const auto* whole = std::get_if<Extent>(&given)) return static_cast<double>(whole->value);
+  if (const auto* whole = std::get_if<Extent>(&given)) {
+    if (whole->per_sample)
+      bad_input(
+          "{}: its argument {} depends on the number of samples, as only the numbers in sums, differences, "
+          "products and quotients may",
+          to_text(node), argument + 1);
+    return static_cast<double>(whole->value);
+  }
   if (const auto* truth = std::get_if<bool>(&given)) return *truth ? 1 : 0;
   return absent;
 }
