@@ -34,9 +34,13 @@ OF_T5 = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_la
 FAMILIES = {
     "gpt2": ("GPT2", "LMHeadModel", COMMON),
     "opt": ("OPT", "ForCausalLM", COMMON | {"ffn_dim": 32, "word_embed_proj_dim": 16}),
+    "gptj": ("GPTJ", "ForCausalLM", {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, "rotary_dim": 4,
+                                     "bos_token_id": 1, "eos_token_id": 2}),
     "gpt_neox": ("GPTNeoX", "ForCausalLM", COMMON),
     "llama": ("Llama", "ForCausalLM", COMMON | DECODER),
     "mistral": ("Mistral", "ForCausalLM", COMMON | DECODER | {"sliding_window": 4}),
+    "phi3": ("Phi3", "ForCausalLM", COMMON | DECODER),
+    "stablelm": ("StableLm", "ForCausalLM", COMMON | DECODER),
     "qwen2": ("Qwen2", "ForCausalLM", COMMON | DECODER),
     "qwen3": ("Qwen3", "ForCausalLM", COMMON | DECODER | {"head_dim": 8}),
     "gemma2": ("Gemma2", "ForCausalLM", COMMON | DECODER | {"head_dim": 8}),
@@ -51,7 +55,10 @@ FAMILIES = {
     "mpnet": ("MPNet", "ForSequenceClassification", COMMON),
     "modernbert": ("ModernBert", "ForSequenceClassification", COMMON),
     "bart": ("Bart", "ForConditionalGeneration", OF_BART),
+    "pegasus": ("Pegasus", "ForConditionalGeneration", OF_BART),
     "t5": ("T5", "ForConditionalGeneration", OF_T5),
+    "t5_gated": ("T5", "ForConditionalGeneration", OF_T5 | {"feed_forward_proj": "gated-gelu"}),
+    "mt5": ("MT5", "ForConditionalGeneration", OF_T5),
 }
 
 
