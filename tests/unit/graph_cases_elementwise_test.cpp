@@ -117,7 +117,7 @@ std::vector<Case> elementwise_cases() {
     const std::string compare = "c bool [b, 2, 3] = " + name + ".Tensor ";
     const std::string choose = "\ny [b, 2, 3] = where.self c h g\nloss y\n";
     const std::string never_used = name == "eq" ? "without w\n" : name == "ne" ? "without v\n" : "";
-    const bool holds = name == "eq" || name == "le" || name == "ge";  // of equal values
+    const bool holds = name == "eq" || name == "le" || name == "ge";  // for equal values
     all.push_back({name + "_of_used_values", two_values() + compare + "h g" + choose + never_used});
     all.push_back({name + "_of_equal_values",
                    two_values() + compare + "h h" + choose + (holds ? "without v\n" : "without w\n")});

@@ -38,7 +38,7 @@ class LongModel {
     return lower(graph(), [&](ValueId id) { return constants(id); });
   }
 
-  std::string module;  // of the nodes that are added
+  std::string module;  // the module of nodes that are added
 
  private:
   SmallModel model_;

@@ -223,7 +223,7 @@ class SmallModel {
         {find_operation(operation), operation, std::move(arguments), {value}, {name, {}, {}, {}}});
   }
 
-  std::vector<std::string> tokens_;  // of the line that is read
+  std::vector<std::string> tokens_;  // the words of the line that is read
   size_t next_ = 0;
   std::map<std::string, ValueId> values_;
   std::map<std::string, Content> contents_;
