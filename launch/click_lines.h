@@ -13,20 +13,9 @@ namespace trifold::launch {
 
 // "0.8123", or "-" if the samples do not define the score.
 std::string score_text(const std::optional<double>& value);
-// The value with all digits; null if the samples do not define it.
-nlohmann::json score_json(const std::optional<double>& value);
-
 // "log loss 0.52  normalised entropy 0.9  accuracy 0.8  calibration 1.01": all scores but the AUC.
 std::string scores_text(const ClickScores& scores);
 
-// Adds auc, log_loss, normalised_entropy, accuracy, calibration and samples to `object`, each name preceded by
-// `prefix`; null if the samples do not define it.
-void add_scores(nlohmann::ordered_json& object, const ClickScores& scores, const std::string& prefix = "");
-
-// Adds the scores of every label: of a single label with add_scores; of several labels the mean of their AUC, and then
-// an object "labels" with the scores by label.
-void add_label_scores(nlohmann::ordered_json& object, const std::vector<LabelScores>& labels,
-                      const std::string& prefix = "");
 // "label click  " before the scores of one of several labels, else nothing.
 std::string label_text(const LabelScores& label);
 

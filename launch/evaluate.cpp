@@ -15,6 +15,8 @@
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "models/language_family.h"
+#include "monitor/json_log.h"
+#include "monitor/language_records.h"
 #include "run/ranks.h"
 #include "run/terms.h"
 #include "text/corpus.h"
@@ -177,7 +179,7 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight),
                           seconds,         family.loss_unit,  classes,
                           config.top_k};
-  if (config.log_json) JsonLog(*config.log_json).write(report, std::string(name_of(config.part)));
+  if (config.log_json) JsonLog(*config.log_json).write(record_of(report, std::string(name_of(config.part))));
   const std::string perplexity =
       family.reads_text ? fmt::format("  perplexity {:.4f}", std::exp(report.loss)) : "";
   fmt::print("{} loss {:.6f}{}  ({} {} of {}, step {}, {:.1f} s)\n", part_name(part), report.loss, perplexity,

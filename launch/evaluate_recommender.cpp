@@ -18,6 +18,7 @@
 #include "launch/commands.h"
 #include "launch/say.h"
 #include "launch/signals.h"
+#include "monitor/click_records.h"
 #include "recommend/dropped_negatives.h"
 #include "recommend/metrics/group_metrics.h"
 #include "recommend/metrics/label_metrics.h"

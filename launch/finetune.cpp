@@ -1,5 +1,6 @@
 #include "train/finetune.h"
 
+#include "config/commands/json.h"
 #include "launch/commands.h"
 #include "launch/training.h"
 
@@ -13,7 +14,8 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
   RunJob evaluation;  // if nothing is trained
   RunJob& run = job.run ? *job.run : evaluation;
   const PretrainConfig& trained = job.run ? job.run->config : job.config.run;
-  Progress progress(config.run.log, stderr);
+  Monitor monitor = open_monitor(ranks, config.run.log);
+  Progress progress(config.run.log, stderr, monitor, {"finetune", to_json(trained)});
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     return finetune(world, job, progress, signal);
   };

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "config/commands/json.h"
 #include "launch/commands.h"
 #include "launch/faults/fault_test.h"
 #include "launch/plan_search.h"
@@ -37,7 +38,8 @@ int run(const PretrainConfig& config, Ranks& ranks) {
   });
   ranks.compare(job.terms);
   if (fault) fault->attach(job);
-  Progress progress(job.config.log, stderr);
+  Monitor monitor = open_monitor(ranks, job.config.log);
+  Progress progress(job.config.log, stderr, monitor, {"pretrain", to_json(job.config)});
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     if (fault) fault->at_start(world.rank());
     return pretrain(world, job, progress, signal);

@@ -5,30 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/bytes_text.h"
-#include "core/error.h"
 #include "core/printable.h"
 #include "launch/say.h"
 #include "launch/stage_lines.h"
+#include "monitor/language_records.h"
 
 namespace trifold::launch {
 
 namespace {
 
-// A JSON number, or null for NaN and infinity, which JSON lacks.
-nlohmann::json number(double value) {
-  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
-}
-
 // "token" of "tokens".
 std::string_view single(std::string_view unit) { return unit.substr(0, unit.size() - 1); }
-
-const char* reason_of(StepSkip skip) { return skip == StepSkip::Overflow ? "overflow" : "no counted token"; }
 
 // The first line, with its middle left out if it is long.
 std::string shortened(const std::string& plan) {
@@ -74,88 +64,11 @@ std::string duration_text(double seconds) {
 
 }  // namespace
 
-namespace {
+ProgressLines::ProgressLines(const LogConfig& config, std::FILE* out, Monitor& monitor)
+    : config_(config), out_(out), terminal_(isatty(fileno(out)) != 0), monitor_(monitor) {}
 
-// Removes the incomplete last line that a kill has left, so that every line of the log stays an object.
-void cut_last_line(const std::string& path) {
-  namespace fs = std::filesystem;
-  constexpr uintmax_t kLongest = 1 << 20;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return;
-  const uintmax_t size = fs::file_size(path, ignored);
-  const uintmax_t begin = size - std::min(size, kLongest);
-  std::ifstream file(path, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(begin));
-  const std::string end(std::istreambuf_iterator<char>(file), {});
-  const size_t last = end.rfind('\n');
-  if (last != std::string::npos && last + 1 < end.size()) fs::resize_file(path, begin + last + 1, ignored);
-}
-
-}  // namespace
-
-JsonLog::JsonLog(const std::string& path) : path_(path) {
-  cut_last_line(path);
-  file_.open(path, std::ios::app);
-  if (!file_) bad_input("--log-json {}: the file cannot be opened for writing", path);
-}
-
-void JsonLog::write(const StepReport& report) {
-  nlohmann::ordered_json line{{"step", report.step},
-                              {"consumed_samples", report.consumed_samples},
-                              {"loss", number(report.loss)},
-                              {"grad_norm", number(report.grad_norm)},
-                              {"lr", number(report.lr)},
-                              {"loss_scale", number(report.loss_scale)},
-                              {"tokens", report.tokens},
-                              {"sent_bytes", report.sent_bytes},
-                              {"left_node_bytes", report.left_node_bytes},
-                              {"step_seconds", number(report.step_seconds)},
-                              {"tokens_per_second", number(report.tokens_per_second)},
-                              {"mfu", number(report.mfu)},
-                              {"skipped", report.skipped()}};
-  if (report.skipped()) line["skip_reason"] = reason_of(report.skip);
-  if (report.router_balance) {
-    line["router_balance"] = number(*report.router_balance);
-    line["router_z"] = number(report.router_z);
-  }
-  if (!report.expert_loads.empty()) {
-    line["expert_loads"] = std::vector<double>(report.expert_loads.begin(), report.expert_loads.end());
-    line["expert_rounds"] = report.expert_rounds;
-    if (!report.experts_dropped.empty())
-      line["dropped"] = std::vector<double>(report.experts_dropped.begin(), report.experts_dropped.end());
-  }
-  write_line(json_text(line));
-}
-
-void JsonLog::write_line(const std::string& line) {
-  check(static_cast<bool>(file_ << line << std::endl), "--log-json {}: writing failed; is the disk full?",
-        path_);
-}
-
-void JsonLog::write(const EvalReport& report, const std::string& part) {
-  nlohmann::ordered_json line{
-      {"step", report.step}, {part + "_loss", number(report.loss)}, {report.unit, report.tokens}};
-  for (const ClassShare& share : report.classes) {
-    nlohmann::ordered_json one{
-        {"name", share.name}, {"labels", share.labels}, {"accuracy", number(share.likeliest / share.labels)}};
-    if (report.top_k) {
-      one["top_k"] = *report.top_k;
-      one["top_k_accuracy"] = number(share.among / share.labels);
-    }
-    line["classes"].push_back(std::move(one));
-  }
-  write_line(json_text(line));
-}
-
-void JsonLog::write(int64_t step, const Scores& scores) {
-  nlohmann::ordered_json line{{"step", step}};
-  for (const auto& [name, value] : scores) line[name] = number(value);
-  write_line(json_text(line));
-}
-
-ProgressLines::ProgressLines(const LogConfig& config, std::FILE* out)
-    : config_(config), out_(out), terminal_(isatty(fileno(out)) != 0) {
-  if (config.log_json) json_.emplace(*config.log_json);
+void ProgressLines::write_event(std::string_view event, nlohmann::ordered_json values) {
+  write([&] { return RunRecord{.step = step_, .event = std::string(event), .values = std::move(values)}; });
 }
 
 void ProgressLines::print_line(const std::string& text) {
@@ -168,17 +81,21 @@ void ProgressLines::finish() {
   unshown_.clear();
 }
 
-void ProgressLines::begin(const StartReport& report, std::string_view ranks) {
+void ProgressLines::begin(const StartReport& report, std::string_view ranks, const Command& command) {
   first_step_ = report.first_step;
   last_step_ = report.last_step;
+  step_ = first_step_ - 1;
+  write([&] { return record_of_start(report, command.name, command.options); });
   start_ = std::chrono::steady_clock::now();
   print_line(fmt::format("{:<12}{}; operations {}", ranks, report.mesh, report.operations));
+  if (!monitor_.metrics_url().empty()) print_line("metrics     " + monitor_.metrics_url());
   for (const std::string& line : report.processes) print_line("processes   " + line);
   for (const std::string& line : report.changes) print_line("changed     " + line);
 }
 
 bool ProgressLines::show_step(int64_t step, const std::string& text) {
   unshown_.clear();
+  step_ = step;
   if (step % config_.log_interval == 0 || step == last_step_) {
     print_line(text);
     return true;
@@ -196,25 +113,28 @@ std::string ProgressLines::remaining(int64_t step) const {
   return duration_text(elapsed / done * static_cast<double>(last_step_ - step));
 }
 
-void ProgressLines::tell_saved(const std::string& directory) {
+void ProgressLines::tell_saved(int64_t step, const std::string& directory) {
   finish();
+  write([&] { return RunRecord{.step = step, .event = "saved", .values = {{"path", directory}}}; });
   print_line("saved       " + directory);
 }
 
 void ProgressLines::tell_warning(const std::string& text) {
   finish();
+  write_event("warning", {{"text", text}});
   print_line("WARNING     " + text);
 }
 
 void ProgressLines::tell_early_stop(const BestEvaluation& best) {
   finish();
+  write_event("early_stop", {{"text", best.text()}});
   print_line(fmt::format("early stop  {}", best.text()));
 }
 
 void Progress::on_start(const RunReport& report) {
   unit_ = report.unit;
   loss_unit_ = report.loss_unit;
-  begin(report, "mesh");
+  begin(report, "mesh", command_);
   print_line(fmt::format("model       {} parameters, {} FLOP a sample (forward and backward)",
                          count_text(static_cast<double>(report.parameters)),
                          count_text(report.train_flops_per_sample)));
@@ -273,7 +193,7 @@ std::string Progress::describe(const StepReport& report) const {
 }
 
 void Progress::on_step(const StepReport& report) {
-  if (json()) json()->write(report);
+  write([&] { return record_of(report); });
   if (report.skip == StepSkip::NoTokens)
     print_line(fmt::format("step {:>6}/{}  skipped: every {} of the global batch is masked out of the loss",
                            report.step, last_step(), single(loss_unit_)));
@@ -287,7 +207,7 @@ void Progress::on_step(const StepReport& report) {
 }
 
 void Progress::on_eval(const EvalReport& report) {
-  if (json()) json()->write(report);
+  write([&] { return record_of(report); });
   const std::string of = last_step() > 0 ? fmt::format("/{}", last_step()) : "";  // no run: no last step
   if (report.tokens == 0)
     return print_line(
@@ -299,13 +219,13 @@ void Progress::on_eval(const EvalReport& report) {
 }
 
 void Progress::on_scores(int64_t step, const Scores& scores) {
-  if (json()) json()->write(step, scores);
+  write([&] { return record_of(step, scores); });
   std::string text;
   for (const auto& [name, value] : scores) text += fmt::format("  {} {:.4f}", name, value);
   print_line(fmt::format("step {:>6}{}", step, text));
 }
 
-void Progress::on_saved(int64_t, const std::string& directory) { tell_saved(directory); }
+void Progress::on_saved(int64_t step, const std::string& directory) { tell_saved(step, directory); }
 
 void Progress::on_warning(const std::string& text) { tell_warning(text); }
 

@@ -1,45 +1,30 @@
-// Reports the progress of a run as text and in a JSON log: ProgressLines for runs of any kind, Progress for language
-// models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval steps. The
-// JSON log has one object per step, with numbers at full precision.
+// Reports the progress of a run as text and as records (monitor/record.h): ProgressLines for runs of any kind, Progress
+// for language models. On a terminal one line is updated in place; otherwise a plain line is printed every log_interval
+// steps. A record is written for every step.
 #pragma once
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "config/fields/config.h"
-#include "core/read_json.h"
+#include "monitor/monitor.h"
 #include "run/metrics.h"
 
 namespace trifold::launch {
 
-// Appends JSON objects to a file, one per line, flushing each.
-class JsonLog {
- public:
-  // Removes an incomplete last line, which a kill has left. BadInput if the file cannot be opened.
-  explicit JsonLog(const std::string& path);
-  void write(const StepReport& report);
-  // `part` names the data: "valid" gives the key valid_loss. The object includes the count over which the loss is the
-  // mean, usually "tokens"; with the size of the text it gives bits per byte.
-  void write(const EvalReport& report, const std::string& part = "valid");
-  void write(int64_t step, const Scores& scores);
-  // One object, without a line break.
-  void write(const std::string& object) { write_line(object); }
-
- private:
-  void write_line(const std::string& line);
-
-  std::string path_;
-  std::ofstream file_;
-};
-
 class ProgressLines {
  public:
-  // Prints to `out`, which must outlive this object.
-  ProgressLines(const LogConfig& config, std::FILE* out);
+  // What runs, for the record of its start: the command, and its options by name.
+  struct Command {
+    std::string name;
+    nlohmann::json options;
+  };
+
+  // Prints to `out` and writes records to `monitor`; both must outlive this object.
+  ProgressLines(const LogConfig& config, std::FILE* out, Monitor& monitor);
   virtual ~ProgressLines() { finish(); }
   ProgressLines(const ProgressLines&) = delete;
   ProgressLines& operator=(const ProgressLines&) = delete;
@@ -48,8 +33,9 @@ class ProgressLines {
   void finish();
 
  protected:
-  // Prints the first lines of every run, beginning with `ranks`, and starts the clock of `remaining`.
-  void begin(const StartReport& report, std::string_view ranks);
+  // Records the start of the run, prints the first lines of every run, beginning with `ranks`, and starts the clock of
+  // `remaining`.
+  void begin(const StartReport& report, std::string_view ranks, const Command& command);
   int64_t last_step() const { return last_step_; }
   void print_line(const std::string& text);  // prints permanently
   // Shows the line of a step: permanently every log_interval steps and after the last one; other steps are shown on a
@@ -57,13 +43,14 @@ class ProgressLines {
   bool show_step(int64_t step, const std::string& text);
   // The time until the last step: "1:02:03".
   std::string remaining(int64_t step) const;
-  // Appends the result of `object` to the JSON log, if there is one.
-  template <class Object>
-  void write_json(Object&& object) {
-    if (json_) json_->write(json_text(object()));
+  // Writes the record that `make` returns, if it is wanted.
+  template <class Make>
+  void write(Make&& make) {
+    if (monitor_.listens()) monitor_.write(make());
   }
-  std::optional<JsonLog>& json() { return json_; }
-  void tell_saved(const std::string& directory);
+  // Writes an event of the current step; `values` are its members.
+  void write_event(std::string_view event, nlohmann::ordered_json values);
+  void tell_saved(int64_t step, const std::string& directory);
   void tell_warning(const std::string& text);
   void tell_early_stop(const BestEvaluation& best);
 
@@ -72,16 +59,18 @@ class ProgressLines {
   std::FILE* out_;
   bool terminal_;
   bool line_open_ = false;
-  std::optional<JsonLog> json_;
+  Monitor& monitor_;
   std::string unshown_;  // line of the last step, unless it was printed permanently
   int64_t first_step_ = 1;
   int64_t last_step_ = 0;
+  int64_t step_ = 0;  // shown last
   std::chrono::steady_clock::time_point start_;
 };
 
 class Progress final : public RunObserver, public ProgressLines {
  public:
-  using ProgressLines::ProgressLines;
+  Progress(const LogConfig& config, std::FILE* out, Monitor& monitor, Command command)
+      : ProgressLines(config, out, monitor), command_(std::move(command)) {}
 
   void on_start(const RunReport& report) override;
   void on_step(const StepReport& report) override;
@@ -94,6 +83,7 @@ class Progress final : public RunObserver, public ProgressLines {
  private:
   std::string describe(const StepReport& report) const;
 
+  Command command_;
   // Of the run that has started.
   const char* unit_ = "tokens";
   const char* loss_unit_ = "tokens";

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
-#include <nlohmann/json.hpp>
-
+#include "config/commands/json.h"
 #include "core/bytes_text.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
@@ -10,6 +9,7 @@
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
 #include "launch/training.h"
+#include "monitor/click_records.h"
 #include "recommend/recommend.h"
 
 namespace trifold::launch {
@@ -18,11 +18,13 @@ namespace {
 
 class ClickProgress final : public RecommendObserver, public ProgressLines {
  public:
-  ClickProgress(const RecommendConfig& config, std::FILE* out)
-      : ProgressLines(config.log, out), clips_(config.training.clip_grad > 0) {}
+  ClickProgress(const RecommendConfig& config, std::FILE* out, Monitor& monitor)
+      : ProgressLines(config.log, out, monitor),
+        command_{"recommend", to_json(config)},
+        clips_(config.training.clip_grad > 0) {}
 
   void on_start(const RecommendReport& report) override {
-    begin(report, "ranks");
+    begin(report, "ranks", command_);
     best_auc_ = report.best_auc;
     line("model       {} parameters, {} FLOP a sample (forward and backward)",
          count_text(static_cast<double>(report.parameters)), count_text(report.train_flops_per_sample));
@@ -45,21 +47,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   void on_step(const StepReport& step) override {
     samples_ += step.samples;
     seconds_ += step.step_seconds;
-    write_json([&] {
-      nlohmann::ordered_json object{{"step", step.step},
-                                    {"loss", step.loss},
-                                    {"lr", step.lr},
-                                    {"samples", step.samples},
-                                    {"step_seconds", step.step_seconds},
-                                    {"samples_per_second", step.samples_per_second()}};
-      if (clips_) object["grad_norm"] = step.grad_norm;
-      if (rows_.wanted > 0) {
-        object["file_rows"] = step_rows_.wanted;
-        object["file_rows_in_memory"] = step_rows_.found;
-        object["file_rows_read"] = step_rows_.read;
-      }
-      return object;
-    });
+    write([&] { return record_of_clicks(step, clips_, rows_.wanted > 0 ? &step_rows_ : nullptr); });
     const std::string norm = clips_ ? fmt::format("grad norm {:.3f}  ", step.grad_norm) : "";
     const std::string text =
         fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {}{} samples/s  ETA {}", step.step, last_step(),
@@ -72,12 +60,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   }
 
   void on_eval(const ClickEvaluation& evaluation) override {
-    write_json([&] {
-      nlohmann::ordered_json object{{"step", evaluation.step}};
-      add_label_scores(object, evaluation.labels, "valid_");
-      object["seconds"] = evaluation.seconds;
-      return object;
-    });
+    write([&] { return record_of(evaluation); });
     for (const LabelScores& label : evaluation.labels) {
       const ClickScores& scores = label.scores;
       std::string best;
@@ -88,13 +71,14 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
     }
   }
 
-  void on_saved(int64_t, const std::string& directory) override { tell_saved(directory); }
+  void on_saved(int64_t step, const std::string& directory) override { tell_saved(step, directory); }
 
   void on_warning(const std::string& text) override { tell_warning(text); }
 
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
 
   void on_target(int64_t step, double auc, double target) override {
+    write_event("target", {{"auc", auc}, {"target_auc", target}});
     line("target      AUC {:.5f} after step {} reaches --target-auc {:.5f}", auc, step, target);
   }
 
@@ -112,6 +96,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
                                                    static_cast<double>(wanted));
   }
 
+  Command command_;
   bool clips_;
   // Counts so far, in the last step, and at the last shown step.
   RowCache::Counts rows_, step_rows_, shown_rows_;
@@ -131,7 +116,8 @@ int run(const RecommendConfig& config, Ranks& ranks) {
   });
   ranks.compare(job.terms);
   if (fault) fault->attach(job);
-  ClickProgress progress(job.config, stderr);
+  Monitor monitor = open_monitor(ranks, job.config.log);
+  ClickProgress progress(job.config, stderr, monitor);
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     if (fault) fault->at_start(world.rank());
     return recommend(world, job, progress, signal);

@@ -33,6 +33,14 @@ int report_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
 
 }  // namespace
 
+Monitor open_monitor(Ranks& ranks, const LogConfig& log) {
+  Monitor monitor;
+  ranks.agree([&] {
+    if (ranks.has_first()) monitor = Monitor(log);
+  });
+  return monitor;
+}
+
 int train_on_ranks(Ranks& ranks, RunJob& job, const MeshConfig& mesh, const CheckpointConfig& checkpoint,
                    ProgressLines& progress,
                    FunctionRef<RunEnd(Communicator& world, const std::atomic<int>& signal)> train) {

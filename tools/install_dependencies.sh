@@ -44,6 +44,7 @@ tests    python3-pip                   installs the disassemblers of CUDA kernel
 tests    patchelf                      makes the programs of tools/gpu_bundle.sh relocatable
 tests    zstd                          packs these programs
 tests    libzstd-dev                   unpacks them on machines without zstd; compressed files of tests
+tests    libprotozero-dev              encodes TensorBoard's event files (the program builds without it)
 tests    groff-base                    renders the manual page
 tests    dpkg-dev                      dependencies of the Debian package
 tests    python3-venv                  installs the Python wheel

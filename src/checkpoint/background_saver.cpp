@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "checkpoint/collective.h"
+#include "core/host_name.h"
 #include "core/host_thread.h"
 #include "core/read_json.h"
 
@@ -24,12 +24,6 @@ using nlohmann::json;
 constexpr size_t kAlign = 64;
 
 size_t room_of(const NamedTensor& box) { return (box.data.bytes() + kAlign - 1) / kAlign * kAlign; }
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 size_t mib(size_t bytes) {
   constexpr size_t kMib = size_t{1} << 20;

@@ -14,6 +14,7 @@
 
 #include "checkpoint/first_step.h"
 #include "checkpoint/reader.h"
+#include "core/host_name.h"
 #include "core/printable.h"
 #include "files/file.h"
 #include "files/scratch_folder.h"
@@ -53,11 +54,7 @@ int open_folder(const fs::path& root) {
   return folder;
 }
 
-std::string this_process() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("{}{} on host {}", kOwnerBegin, ::getpid(), host.data());
-}
+std::string this_process() { return fmt::format("{}{} on host {}", kOwnerBegin, ::getpid(), host_name()); }
 
 // The note about itself that the run which locked an open folder wrote; empty if it cannot be read.
 std::string owner_of(int folder) {

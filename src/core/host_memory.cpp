@@ -1,5 +1,7 @@
 #include "core/host_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -87,6 +89,13 @@ size_t free_memory(const fs::path& root) {
     return *limit - std::min(*limit, *usage - cache);
   });
   return std::max<size_t>(std::min(*available * kKib, left), 1);
+}
+
+size_t resident_memory(const fs::path& root) {
+  std::ifstream pages(root / "proc/self/statm");
+  size_t all = 0, resident = 0;
+  pages >> all >> resident;
+  return pages ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
 }
 
 }  // namespace trifold

@@ -18,4 +18,7 @@ size_t physical_memory(const std::filesystem::path& root = "/");
 // free, because it can be evicted.
 size_t free_memory(const std::filesystem::path& root = "/");
 
+// Bytes of this process in physical memory, file mappings included.
+size_t resident_memory(const std::filesystem::path& root = "/");
+
 }  // namespace trifold

@@ -236,6 +236,7 @@ void RecommendRun::begin(std::vector<std::string> changes, std::vector<std::stri
   report.valid_samples = job_.data.valid == nullptr ? 0 : job_.data.valid->samples();
   report.best_auc = job_.data.best_auc;
   report.memory = model_.memory();
+  report.planned_bytes = static_cast<size_t>(report.memory.total());
   report.notes = job_.data.notes;
   const auto tables = model_.placement().tables();
   const auto choice = model_.placement().choice();

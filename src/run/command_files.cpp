@@ -167,7 +167,7 @@ struct Ends {
 };
 
 Ends ends_of(const fs::path& path) {
-  constexpr int64_t kLength = int64_t{1} << 16;
+  constexpr int64_t kLength = int64_t{1} << 20;  // a log's first line has all options of its run
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const auto size = static_cast<int64_t>(file.tellg());
   const auto piece = [&](int64_t begin) {

@@ -3,20 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include "core/clock.h"
+#include "core/host_name.h"
 #include "core/random.h"
 
 namespace trifold {
 
 int ranks_on_host(Communicator& world) {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  auto mine = static_cast<int64_t>(std::hash<std::string_view>{}(name.data()));
+  auto mine = static_cast<int64_t>(std::hash<std::string>{}(host_name()));
   std::vector<int64_t> all(static_cast<size_t>(world.size()));
   ThreadPool pool(1);
   Stream stream(Stream::Mode::Inline, pool);

@@ -68,7 +68,7 @@ class Preparation {
       problems_.emplace_back(error.what());
     }
   }
-  // Checks that checkpoints and the log can be written. `first_step` as in check_save.
+  // Checks that checkpoints and logs can be written. `first_step` as in check_save.
   void check_outputs(const RunStart& start, const CheckpointConfig& checkpoint, const LogConfig& log,
                      std::optional<int64_t> first_step);
   // BadInput if there were mistakes.

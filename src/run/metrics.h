@@ -96,13 +96,14 @@ struct StartReport {
   std::vector<std::string> changes;
   int64_t parameters = 0;  // parameters of the whole model
   double train_flops_per_sample = 0;
+  double peak_flops = 0;     // measured matrix-product rate of all ranks together, flop/s; 0: not measured
+  size_t planned_bytes = 0;  // memory of the rank that needs most, as far as this process knows
   int64_t first_step = 1;
   int64_t last_step = 0;
 };
 
 // The description of a transformer's run.
 struct RunReport : StartReport {
-  double peak_flops = 0;  // measured matrix-product rate of all ranks together, flop/s
   std::vector<StageReport> stages;
   std::vector<MemoryReport> memory;  // [pipeline rank]
   PassesReport passes;

@@ -182,6 +182,8 @@ RunReport Trainer::report() {
   report.peak_flops = peak_flops_;
   report.stages = report_stages(replica_.cut());
   report.memory = memory_of_pipeline();
+  for (const MemoryReport& rank : report.memory)
+    report.planned_bytes = std::max(report.planned_bytes, rank.predicted_total());
   report.first_step = steps_done_ + 1;
   report.last_step = config_.batch.train_iters;
   if (config_.batch.train_epochs && config_.batch.train_samples) {

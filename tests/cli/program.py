@@ -65,9 +65,16 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(process.wait(timeout=60), 75, message)
         return message
 
-    def log(self, name="log.jsonl"):
+    def records(self, name="log.jsonl"):
         with open(self.folder / name, encoding="utf-8") as file:
             return [json.loads(line) for line in file]
+
+    def log(self, name="log.jsonl"):
+        """The lines of steps and evaluations."""
+        return [line for line in self.records(name) if "event" not in line]
+
+    def events(self, name, kind):
+        return [line for line in self.records(name) if line.get("event") == kind]
 
     def losses(self, name="log.jsonl"):
         return [line["loss"] for line in self.log(name) if "loss" in line]

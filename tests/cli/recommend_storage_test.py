@@ -28,9 +28,6 @@ class RecommendStorage(KillTest):
         return self.trifold("recommend", *CLICKS, "--train-iters", steps, "--log-interval", 1, *arguments,
                             status=status, prefix=prefix)
 
-    def log(self, name="log.jsonl"):
-        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
-
     def curve(self, name):
         return [line.get("loss", line.get("valid_auc")) for line in self.log(name)]
 

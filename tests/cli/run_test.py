@@ -97,11 +97,28 @@ class Run(ProgramTest):
         self.assertEqual([line["consumed_samples"] for line in steps], [4, 8, 12, 16])
         self.assertEqual(set(steps[0]), {"step", "consumed_samples", "loss", "grad_norm", "lr", "loss_scale", "tokens",
                                          "sent_bytes", "left_node_bytes",
-                                         "step_seconds", "tokens_per_second", "mfu", "skipped"})
+                                         "step_seconds", "tokens_per_second", "samples_per_second", "mfu", "resident_bytes",
+                                         "skipped"})
+        self.assertGreater(steps[0]["resident_bytes"], 1 << 20)
         evaluations = [line for line in self.log() if "valid_loss" in line]
         self.assertEqual([line["step"] for line in evaluations], [2, 4])
         self.assertEqual([set(line) for line in evaluations], [{"step", "valid_loss", "tokens"}] * 2)
         self.assertEqual(evaluations[0]["tokens"] % steps[0]["tokens"], 0)
+
+    def test_log_has_what_happened(self):
+        run = ["--save", "d", "--save-interval", 2, "--auto-resume", "--log-json", "log.jsonl"]
+        self.pretrain("--train-iters", 3, *run)
+        self.pretrain("--train-iters", 4, *run, "--lr", "2e-3", "--ranks", 2)
+        starts = self.events("log.jsonl", "start")
+        self.assertEqual([(line["step"], line["command"], line["first_step"], line["last_step"]) for line in starts],
+                         [(0, "pretrain", 1, 3), (3, "pretrain", 4, 4)])
+        self.assertEqual([line["options"]["lr"] for line in starts], [1e-3, 2e-3])
+        self.assertNotIn(None, starts[0]["options"].values())
+        self.assertTrue(any("lr" in change for change in starts[1]["changes"]), starts[1])
+        self.assertGreater(starts[0]["planned_bytes"], 1000)
+        self.assertGreater(starts[0]["peak_flops"], 1e6)
+        self.assertEqual([(line["step"], line["path"]) for line in self.events("log.jsonl", "saved")],
+                         [(step, f"d/step_{step:010}") for step in (2, 3, 4)])
 
     def test_reshard_takes_the_copies_from_the_ranks(self):
         self.pretrain("--train-iters", 1, "--save", "d")

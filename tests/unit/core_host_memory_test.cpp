@@ -1,6 +1,7 @@
 #include "core/host_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -35,6 +36,14 @@ TEST_F(HostMemory, IsMemoryAndSwapSpace) {
   EXPECT_EQ(memory(), 1200 * kKib);
   EXPECT_EQ(host_memory(root_.path() / "nowhere"), 0U);
   EXPECT_GT(host_memory(), size_t{64} << 20);
+}
+
+TEST_F(HostMemory, ThatIsResidentIsThisProcess) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  write("proc/self/statm", "900 70 12 1 0 50 0\n");
+  EXPECT_EQ(resident_memory(root_.path()), 70 * page);
+  EXPECT_EQ(resident_memory(root_.path() / "nowhere"), 0U);
+  EXPECT_GT(resident_memory(), kOneMib);
 }
 
 TEST_F(HostMemory, WithoutSwapSpaceCanBePinned) {

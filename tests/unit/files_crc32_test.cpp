@@ -38,5 +38,18 @@ TEST(Crc32, GoesOnWhereItStopped) {
               crc32_of(0, bytes.data(), bytes.size()));
 }
 
+// The check value that RFC 3720 and catalogues of checksums give, and a definition bit by bit.
+TEST(Crc32, OfCastagnoli) {
+  EXPECT_EQ(crc32c_of("123456789", 9), 0xe3069283U);
+  EXPECT_EQ(crc32c_of(nullptr, 0), 0U);
+  const std::vector<unsigned char> bytes = random_bytes(300);
+  uint32_t crc = 0xffffffff;
+  for (const unsigned char byte : bytes) {
+    crc ^= byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+  }
+  EXPECT_EQ(crc32c_of(bytes.data(), bytes.size()), crc ^ 0xffffffff);
+}
+
 }  // namespace
 }  // namespace trifold

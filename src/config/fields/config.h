@@ -245,6 +245,9 @@ struct EvalConfig {
 struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
+  std::optional<std::string> tensorboard_dir;
+  std::optional<int> metrics_port;
+  std::string metrics_address = "127.0.0.1";
   int64_t check_overlap = 0;  // number of first steps that are computed twice (run/overlap_check.h)
 };
 

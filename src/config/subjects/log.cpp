@@ -47,6 +47,30 @@ void add_reports(OptionTable& table, LogConfig& log) {
       .absent("none")
       .of_host()
       .of_execution();
+  table
+      .add(
+          "tensorboard-dir", &log.tensorboard_dir,
+          "Write the numbers of every step and evaluation, and texts, to event files of TensorBoard in this folder.")
+      .names("DIR", FileUse::Filled)
+      .absent("none")
+      .of_host()
+      .of_execution();
+  table
+      .add(
+          "metrics-port", &log.metrics_port,
+          "Answer Prometheus at this port of rank 0's host, at /metrics; 0: at a free port, which is printed.")
+      .range(0, 65535)
+      .absent("none")
+      .of_host()
+      .of_execution();
+  table
+      .add("metrics-address", &log.metrics_address,
+           "IP address at which --metrics-port is open; 0.0.0.0: all.")
+      .takes("ADDRESS")
+      .of_host()
+      .of_execution()
+      .only_with("metrics-port")
+      .as_note();
 }
 
 void add_log(OptionTable& table, LogConfig& log) {
