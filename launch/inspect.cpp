@@ -18,6 +18,7 @@
 #include "launch/block_lines.h"
 #include "launch/commands.h"
 #include "plan/model_costs.h"
+#include "run/flight/flight_verdict.h"
 #include "train/pretrain.h"
 
 namespace trifold::launch {
@@ -60,6 +61,10 @@ int run_graph(const InspectConfig& config) {
 }  // namespace
 
 int run(const InspectConfig& config) {
+  if (config.flight) {
+    fmt::print("{}", printable_message(flight_report(read_flight_files(*config.flight))));
+    return kDone;
+  }
   if (config.directory.ends_with(kGraphEnding) && !std::filesystem::is_directory(config.directory))
     return run_graph(config);
   CheckpointReader checkpoint(config.directory);

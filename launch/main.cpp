@@ -19,9 +19,9 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/commands.h"
-#include "launch/rank_watch.h"
+#include "launch/process/rank_watch.h"
+#include "launch/process/signals.h"
 #include "launch/say.h"
-#include "launch/signals.h"
 #include "run/command_files.h"
 #include "run/ranks.h"
 
@@ -121,7 +121,9 @@ int run_with_others(const Request& request, const Remarks& remarks, const std::e
   const launch::RankWatch watch(std::visit([](const auto& command) { return log_of(command); }, request));
   std::optional<Ranks> ranks;
   try {
-    ranks.emplace(timeout, say_last_words, wrong ? processes > 1 : on_ranks);
+    ranks.emplace(timeout, say_last_words, wrong ? processes > 1 : on_ranks, [](const std::string& text) {
+      launch::say(stderr, "trifold: " + printable_message(text));
+    });
   } catch (const Error&) {  // MPI is not available on any rank
     if (wrong) std::rethrow_exception(wrong);
     throw;

@@ -14,8 +14,8 @@
 #include "files/output_files.h"
 #include "launch/click_lines.h"
 #include "launch/commands.h"
+#include "launch/process/signals.h"
 #include "launch/say.h"
-#include "launch/signals.h"
 
 namespace trifold::launch {
 

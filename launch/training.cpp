@@ -6,8 +6,8 @@
 
 #include "launch/commands.h"
 #include "launch/faults/crash_test.h"
+#include "launch/process/signals.h"
 #include "launch/say.h"
-#include "launch/signals.h"
 #include "run/saver.h"
 
 namespace trifold::launch {

@@ -16,8 +16,6 @@
 
 namespace trifold {
 
-enum class CallKind : uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast, Split, Barrier };
-
 // The first mistake in the arguments on the calling rank.
 enum class CallProblem : uint8_t {
   None,
@@ -49,7 +47,6 @@ Call broadcast_call(const Tensor& inout, int root, int size);
 
 // "all_reduce(sum) of 1024 f32, call 17"
 std::string to_string(const Call& call);
-std::string_view name_of(CallKind kind);
 
 // "rank 2", "ranks 0, 3 and 4"
 std::string name_ranks(std::span<const int> ranks);

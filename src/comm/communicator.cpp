@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -15,17 +16,65 @@ void Communicator::set_nodes(std::vector<int> node_of_rank) {
 
 void Communicator::join(const Communicator& parent, std::span<const int> world_ranks) {
   world_ = parent.world_;
+  enter_recorder(world_ranks);
   nodes_.clear();
   if (world_->nodes.empty()) return;
   for (int rank : world_ranks) nodes_.push_back(world_->nodes.at(static_cast<size_t>(rank)));
+}
+
+void Communicator::record_in(std::shared_ptr<FlightRecorder> recorder) {
+  world_->recorder = std::move(recorder);
+  std::vector<int> all(static_cast<size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  enter_recorder(all);
+}
+
+void Communicator::enter_recorder(std::span<const int> world_ranks) {
+  if (world_->recorder == nullptr) return;
+  group_ = world_->recorder->add_group(world_ranks);
+  messages_.assign(world_ranks.size(), {});
+}
+
+Communicator::Recorded::Recorded(Communicator& comm, CallKind kind, int64_t bytes) : comm_(comm) {
+  const int64_t number = comm.recorded_calls_++;
+  if (comm.recorder() == nullptr) return;
+  FlightEvent event;
+  event.kind = FlightEvent::Kind::Collective;
+  event.set_name(name_of(kind));
+  event.group = comm.group_;
+  event.number = number;
+  event.bytes = bytes;
+  tickets_.push_back(comm.recorder()->begin(event));
+}
+
+void Communicator::Recorded::add_message(Transfer::Direction direction, int peer, int world_peer,
+                                         size_t bytes) {
+  if (comm_.messages_.empty()) return;
+  const bool sends = direction == Transfer::Direction::Send;
+  Messages& messages = comm_.messages_[static_cast<size_t>(peer)];
+  FlightEvent event;
+  event.kind = sends ? FlightEvent::Kind::Send : FlightEvent::Kind::Receive;
+  event.set_name(sends ? "send" : "receive");
+  event.group = comm_.group_;
+  event.peer = world_peer;
+  event.number = sends ? messages.sent++ : messages.received++;
+  event.bytes = sends ? static_cast<int64_t>(bytes) : 0;
+  tickets_.push_back(comm_.recorder()->begin(event));
+}
+
+Communicator::Recorded::~Recorded() {
+  if (std::uncaught_exceptions() != exceptions_) return;
+  for (const uint64_t ticket : tickets_) comm_.recorder()->end(ticket);
 }
 
 bool Communicator::leaves_node(int peer) const {
   return !nodes_.empty() && nodes_[static_cast<size_t>(peer)] != nodes_[static_cast<size_t>(rank())];
 }
 
-void Communicator::count_ring(int64_t rounds, size_t bytes, const Stream& stream) {
-  count_sent(ring_bytes(rounds, bytes, size()), leaves_node((rank() + 1) % size()), stream);
+int64_t Communicator::count_ring(int64_t rounds, size_t bytes, const Stream& stream) {
+  const int64_t sent = ring_bytes(rounds, bytes, size());
+  count_sent(sent, leaves_node((rank() + 1) % size()), stream);
+  return sent;
 }
 
 void Communicator::count_transfers(std::span<const Transfer> transfers, const Stream& stream) {
@@ -34,11 +83,17 @@ void Communicator::count_transfers(std::span<const Transfer> transfers, const St
       count_sent(static_cast<int64_t>(transfer.tensor.bytes()), leaves_node(transfer.peer), stream);
 }
 
-void Communicator::count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream) {
-  if (in.dim(0) == 0 || in_rows.size() != static_cast<size_t>(size())) return;
+int64_t Communicator::count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream) {
+  if (in.dim(0) == 0 || in_rows.size() != static_cast<size_t>(size())) return 0;
   const int64_t row_bytes = static_cast<int64_t>(in.bytes()) / in.dim(0);
-  for (int r = 0; r < size(); ++r)
-    if (r != rank()) count_sent(in_rows[static_cast<size_t>(r)] * row_bytes, leaves_node(r), stream);
+  int64_t sent = 0;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    const int64_t bytes = in_rows[static_cast<size_t>(r)] * row_bytes;
+    count_sent(bytes, leaves_node(r), stream);
+    sent += bytes;
+  }
+  return sent;
 }
 
 void Communicator::count_sent(int64_t bytes, bool leaves, const Stream& stream) {

@@ -22,11 +22,17 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "comm/call_kind.h"
+#include "core/flight/flight_recorder.h"
+#include "core/small_list.h"
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/ops.h"
@@ -81,6 +87,17 @@ class Communicator {
   // Collective: returns when every rank has called it. Runs immediately, on no stream.
   virtual void barrier() = 0;
 
+  // What every rank of the world is doing, a line each, ranks that others wait for first; empty if another rank is
+  // asking at the same time. May be called by any thread, at any time; waits up to two seconds for the other ranks.
+  virtual std::string status() { return {}; }
+
+  // Records the calls of this rank, on this communicator and on those split from it later, in `recorder`. Waits of the
+  // rank then have the recorder's time-out, if it is the shorter one. Call it on the world's communicator before that
+  // is split.
+  virtual void record_in(std::shared_ptr<FlightRecorder> recorder);
+  // The recorder of this rank; null: nothing is recorded.
+  FlightRecorder* recorder() const { return world_->recorder.get(); }
+
   // Bytes that this rank has sent through this communicator, and through all communicators of its world,
   // counted as the algorithms with the least traffic (rings) send them, whatever the back end does: for n
   // ranks and tensors of b bytes, 2 b (n-1)/n for an all_reduce, b (n-1)/n of the whole for a reduce_scatter
@@ -99,11 +116,33 @@ class Communicator {
  protected:
   // `split` must call this on its result; `world_ranks` are the world ranks of its ranks.
   void join(const Communicator& parent, std::span<const int> world_ranks);
-  // `rounds` passes of a ring over a tensor of `bytes`.
-  void count_ring(int64_t rounds, size_t bytes, const Stream& stream);
+  // `rounds` passes of a ring over a tensor of `bytes`. Returns the bytes that this rank sends, as the others do.
+  int64_t count_ring(int64_t rounds, size_t bytes, const Stream& stream);
   void count_transfers(std::span<const Transfer> transfers, const Stream& stream);
   // Counts in_rows[r] rows of `in` for each rank r; this rank's own rows are not sent.
-  void count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream);
+  int64_t count_rows(const Tensor& in, std::span<const int64_t> in_rows, const Stream& stream);
+
+  // Scope guard: records a call on this communicator, or messages that are exchanged together. They end with the scope,
+  // unless an exception ends it.
+  class Recorded {
+   public:
+    explicit Recorded(Communicator& comm) : comm_(comm) {}
+    // A collective that sends `bytes` from this rank.
+    Recorded(Communicator& comm, CallKind kind, int64_t bytes);
+    ~Recorded();
+    Recorded(const Recorded&) = delete;
+    Recorded& operator=(const Recorded&) = delete;
+
+    // A message to or from `peer`, which has the rank `world_peer` in the world.
+    void add_message(Transfer::Direction direction, int peer, int world_peer, size_t bytes);
+    // The events so far end when somebody calls FlightRecorder::end, not with this scope.
+    SmallList<uint64_t, 4> release() { return std::exchange(tickets_, {}); }
+
+   private:
+    Communicator& comm_;
+    SmallList<uint64_t, 4> tickets_;
+    int exceptions_ = std::uncaught_exceptions();
+  };
 
  private:
   struct Counters {
@@ -117,7 +156,14 @@ class Communicator {
   struct World {
     std::vector<int> nodes;
     Counters counters;
+    std::shared_ptr<FlightRecorder> recorder;
   };
+  // The numbers of the next messages to and from a peer.
+  struct Messages {
+    int64_t sent = 0, received = 0;
+  };
+
+  void enter_recorder(std::span<const int> world_ranks);
 
   bool leaves_node(int peer) const;
   void count_sent(int64_t bytes, bool leaves, const Stream& stream);
@@ -125,6 +171,9 @@ class Communicator {
   std::shared_ptr<World> world_ = std::make_shared<World>();
   std::vector<int> nodes_;  // node of each rank of this communicator; empty if all are on one node
   Counters mine_;
+  int32_t group_ = -1;              // index of this communicator in the recorder
+  int64_t recorded_calls_ = 0;      // number of the next collective
+  std::vector<Messages> messages_;  // by peer; empty without a recorder
 };
 
 // Bytes that a rank sends in `rounds` passes of a ring of `ranks` over a tensor of `bytes`.

@@ -26,6 +26,15 @@ std::string line_of(const RankReport& report) {
   return fmt::format("rank {} ({}) {}", report.rank, report.where, state_text(report));
 }
 
+// "; in step 12, 0B1; last event 0.3 s ago"
+std::string sign_text(const RankReport& report) {
+  std::string text;
+  if (!report.place.empty()) text += "; in " + report.place;
+  if (report.last_sign)
+    text += fmt::format("; last {} {:.1f} s ago", report.answers ? "event" : "heartbeat", *report.last_sign);
+  return text;
+}
+
 }  // namespace
 
 std::string waiting_text(const std::string& what, double seconds) {
@@ -52,6 +61,11 @@ void add_disk(RankReport& report, const HostThread& thread) {
   }
 }
 
+void add_place(RankReport& report, const FlightRecorder& recorder) {
+  report.place = recorder.place();
+  report.last_sign = recorder.idle_seconds();
+}
+
 bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver) {
   bool any = false;
   for (const RankReport& report : reports) {
@@ -70,7 +84,7 @@ std::string rank_table(std::vector<RankReport> reports) {
                    [&](const RankReport& a, const RankReport& b) { return order(a) < order(b); });
   std::string text;
   for (const RankReport& report : reports)
-    text += fmt::format("{}  {}", text.empty() ? "" : "\n", line_of(report));
+    text += fmt::format("{}  {}{}", text.empty() ? "" : "\n", line_of(report), sign_text(report));
   return text;
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/flight/flight_recorder.h"
 #include "core/host_thread.h"
 
 namespace trifold {
@@ -20,6 +22,10 @@ struct RankReport {
   // Whether its thread, or its background saver, waits for the disk.
   bool on_disk = false;
   bool saver_on_disk = false;
+  std::string place = {};  // its place in the run: "step 12, 0B1"; empty: unknown
+  // Seconds since the rank last began or ended an event (core/flight/flight_recorder.h), or, if it does not answer,
+  // since its process last sent a heartbeat.
+  std::optional<double> last_sign = {};
 };
 
 // A wait for ranks that are blocked by the disk may take up to this many times the time-out.
@@ -27,6 +33,9 @@ constexpr int kDiskTimeouts = 6;
 
 // Adds the file that `thread` is waiting for the disk to write.
 void add_disk(RankReport& report, const HostThread& thread);
+
+// Adds the rank's place in its run.
+void add_place(RankReport& report, const FlightRecorder& recorder);
 
 // Whether a wait that timed out is due to the disk: all ranks answer, and the stragglers, of which there is at least
 // one, wait for the disk. For a wait of the background saver (`of_saver`) only savers matter: the saver of some rank

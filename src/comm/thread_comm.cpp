@@ -57,6 +57,11 @@ class ThreadCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view why) noexcept override { group_.world().abort(why); }
   void barrier() override;
+  std::string status() override { return rank_table(group_.world().reports()); }
+  void record_in(std::shared_ptr<FlightRecorder> recorder) override {
+    group_.world().attach(group_.world_rank(rank_), recorder);
+    Communicator::record_in(std::move(recorder));
+  }
 
  private:
   Tensor input(int rank, DType dtype, int64_t begin, int64_t end) const;
@@ -67,9 +72,11 @@ class ThreadCommunicator final : public Communicator {
   int64_t block_bytes(const Stream& stream) const {
     return stream.queue() != nullptr ? kDeviceBlockBytes : kBlockBytes * stream.pool().size();
   }
-  // Runs `work` on every rank as ThreadGroup::collective does, on an inner stream, and synchronizes that.
+  // Runs `work` on every rank as ThreadGroup::collective does, on an inner stream, and synchronizes that. `sent`: the
+  // bytes that this rank sends.
   template <class Inspect, class Work>
-  void collective(const ThreadOffer& offer, Stream& stream, Inspect inspect, Work work) {
+  void collective(const ThreadOffer& offer, int64_t sent, Stream& stream, Inspect inspect, Work work) {
+    const Recorded recorded(*this, offer.call.kind, sent);
     Stream inner = stream.inner();
     group_.collective(rank_, offer, inspect, [&] {
       work(inner);
@@ -110,12 +117,13 @@ void ThreadCommunicator::reduce_part(const Tensor& inout, Reduce reduction, Stre
 }
 
 void ThreadCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
-  count_ring(2, inout.bytes(), stream);
+  const int64_t sent = count_ring(2, inout.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = all_reduce_call(inout, reduction);
     offer.in = inout.data;
-    collective(offer, stream, kNothingToInspect, [&](Stream& on) { reduce_part(inout, reduction, on); });
+    collective(offer, sent, stream, kNothingToInspect,
+               [&](Stream& on) { reduce_part(inout, reduction, on); });
   });
 }
 
@@ -144,23 +152,23 @@ void ThreadCommunicator::reduce_into(const Tensor& out, int64_t first, Reduce re
 }
 
 void ThreadCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) {
-  count_ring(1, in.bytes(), stream);
+  const int64_t sent = count_ring(1, in.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = reduce_scatter_call(out, in, reduction, size());
     offer.in = in.data;
-    collective(offer, stream, kNothingToInspect,
+    collective(offer, sent, stream, kNothingToInspect,
                [&](Stream& on) { reduce_into(out, rank_ * out.elements(), reduction, on); });
   });
 }
 
 void ThreadCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
-  count_ring(1, out.bytes(), stream);
+  const int64_t sent = count_ring(1, out.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = all_gather_call(out, in, size());
     offer.in = in.data;
-    collective(offer, stream, kNothingToInspect, [&](Stream& on) {
+    collective(offer, sent, stream, kNothingToInspect, [&](Stream& on) {
       const size_t bytes = in.bytes();
       for (int r = 0; r < size(); ++r)
         copy_bytes(on, static_cast<std::byte*>(out.data) + static_cast<size_t>(r) * bytes, group_.offer(r).in,
@@ -196,7 +204,7 @@ void ThreadCommunicator::fetch_rows(const Tensor& out, std::span<const int64_t> 
 
 void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                     std::span<const int64_t> in_rows, Stream& stream) {
-  count_rows(in, in_rows, stream);
+  const int64_t sent = count_rows(in, in_rows, stream);
   using Rows = SmallList<int64_t, 8>;  // no allocation for up to this many ranks
   stream.run([=, this, &stream, out_counts = Rows(out_rows), in_counts = Rows(in_rows)] {
     ThreadOffer offer;
@@ -206,19 +214,19 @@ void ThreadCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64
     offer.in_rows = in_counts.begin();
     const size_t row_bytes = static_cast<size_t>(offer.call.count) * size_of(in.dtype);
     collective(
-        offer, stream, [&] { return inspect_rows(); },
+        offer, sent, stream, [&] { return inspect_rows(); },
         [&](Stream& on) { fetch_rows(out, out_counts, row_bytes, on); });
   });
 }
 
 void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
-  count_ring(1, inout.bytes(), stream);
+  const int64_t sent = count_ring(1, inout.bytes(), stream);
   stream.run([=, this, &stream] {
     ThreadOffer offer;
     offer.call = broadcast_call(inout, root, size());
     if (offer.call.problem == CallProblem::None) offer.call.root = group_.world_rank(root);
     offer.in = inout.data;
-    collective(offer, stream, kNothingToInspect,
+    collective(offer, sent, stream, kNothingToInspect,
                [&](Stream& on) { copy_bytes(on, inout.data, group_.offer(root).in, inout.bytes()); });
   });
 }
@@ -226,6 +234,11 @@ void ThreadCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
 void ThreadCommunicator::exchange(std::span<const Transfer> transfers, Stream& stream) {
   count_transfers(transfers, stream);
   stream.run([this, &stream, batch = without_shapes(transfers)] {
+    Recorded recorded(*this);
+    for (const ThreadTransfer& transfer : batch)
+      if (transfer.peer >= 0 && transfer.peer < size())
+        recorded.add_message(transfer.direction, transfer.peer, group_.world_rank(transfer.peer),
+                             transfer.tensor().bytes());
     Stream inner = stream.inner();
     group_.exchange(rank_, batch, [&](void* to, const void* from, size_t bytes) {
       copy_bytes(inner, to, from, bytes);
@@ -237,6 +250,7 @@ void ThreadCommunicator::exchange(std::span<const Transfer> transfers, Stream& s
 void ThreadCommunicator::barrier() {
   ThreadOffer offer;
   offer.call.kind = CallKind::Barrier;
+  const Recorded recorded(*this, CallKind::Barrier, 0);
   group_.collective(rank_, offer, kNothingToInspect, [] {});
 }
 
@@ -260,6 +274,7 @@ std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
   offer.call.kind = CallKind::Split;
   offer.color = color;
   offer.key = key;
+  const Recorded recorded(*this, CallKind::Split, 0);
   group_.collective(rank_, offer, kNothingToInspect, [&] { make_groups(); });
   ThreadGroup& made = *group_.offer(rank_).made;
   const auto& members = made.world_ranks();

@@ -26,7 +26,7 @@ ThreadGroups::ThreadGroups(int size, std::chrono::milliseconds limit, const OpTa
       timeout(limit),
       ops(arithmetic),
       oversubscribed(size > available_cores()),
-      homes_(static_cast<size_t>(size), Home{this_process(), nullptr}) {}
+      homes_(static_cast<size_t>(size), Home{this_process(), nullptr, nullptr}) {}
 
 ThreadGroup& ThreadGroups::add(std::vector<int> world_ranks) {
   auto group = std::make_unique<ThreadGroup>(*this, std::move(world_ranks));
@@ -53,10 +53,10 @@ bool ThreadGroups::give_up(int world_rank, const std::string& what, WaitClock& c
     const std::lock_guard lock(mutex_);
     const auto& host = homes_[static_cast<size_t>(world_rank)].host;
     for_disk = waits_for_disk(all, host != nullptr && host->saver.load() == std::this_thread::get_id());
-    if (for_disk && clock.extend(kDiskTimeouts * timeout)) return false;
+    if (for_disk && clock.extend(kDiskTimeouts * clock.limit())) return false;
     if (!aborted_.load()) timed_out_.store(true);
   }
-  abort(time_out_text(all, world_rank, timeout, what, for_disk));
+  abort(time_out_text(all, world_rank, clock.limit(), what, for_disk));
   return true;
 }
 
@@ -65,7 +65,18 @@ void ThreadGroups::throw_aborted() const { throw Error(why_, ErrorKind::Aborted)
 void ThreadGroups::settle(int world_rank) {
   const std::lock_guard lock(mutex_);
   homes_[static_cast<size_t>(world_rank)] = {fmt::format("{}, thread {}", this_process(), gettid()),
-                                             HostThread::here()};
+                                             HostThread::here(), nullptr};
+}
+
+void ThreadGroups::attach(int world_rank, std::shared_ptr<FlightRecorder> recorder) {
+  const std::lock_guard lock(mutex_);
+  homes_[static_cast<size_t>(world_rank)].recorder = std::move(recorder);
+}
+
+std::chrono::milliseconds ThreadGroups::limit_of(int world_rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto& recorder = homes_[static_cast<size_t>(world_rank)].recorder;
+  return recorder == nullptr ? timeout : recorder->wait_limit(timeout);
 }
 
 RankReport ThreadGroups::report_of(int rank) const {
@@ -98,6 +109,7 @@ RankReport ThreadGroups::report_of(int rank) const {
     report.doing = last ? idle_text(last->text, seconds_since(last->at)) : idle_text("", 0);
   }
   if (home.host != nullptr) add_disk(report, *home.host);
+  if (home.recorder != nullptr) add_place(report, *home.recorder);
   return report;
 }
 
@@ -136,7 +148,7 @@ bool ThreadGroup::spin(FunctionRef<bool()> ready) const {
 
 bool ThreadGroup::sleep(int rank, FunctionRef<bool()> ready, FunctionRef<std::string()> what) {
   const HeldUp waits;
-  WaitClock clock(world_.timeout);
+  WaitClock clock(world_.limit_of(world_rank(rank)));
   std::unique_lock lock(mutex_);
   slot(rank).clock = &clock;
   slot(rank).asleep = &what;

@@ -42,6 +42,10 @@ class ThreadGroups {
   [[noreturn]] void throw_aborted() const;
   // Records that the calling thread runs this rank.
   void settle(int world_rank);
+  // Lets the rank's waits have the time-out of `recorder`, and reports tell what it records.
+  void attach(int world_rank, std::shared_ptr<FlightRecorder> recorder);
+  // The time-out of a wait of this rank.
+  std::chrono::milliseconds limit_of(int world_rank) const;
   std::vector<RankReport> reports() const;
 
   const int world_size;
@@ -52,7 +56,8 @@ class ThreadGroups {
  private:
   struct Home {  // the thread that runs a rank
     std::string where;
-    std::shared_ptr<HostThread> host;  // null: unknown
+    std::shared_ptr<HostThread> host;          // null: unknown
+    std::shared_ptr<FlightRecorder> recorder;  // null: none
   };
 
   RankReport report_of(int rank) const;  // requires mutex_

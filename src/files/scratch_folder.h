@@ -5,7 +5,7 @@
 // which is removed after everything else in it, and has a lock on that file (flock), which the kernel releases at any
 // end of the process. It is removed
 //   - by its destructor,
-//   - by remove_live_scratch() when a signal ends the process (launch/signals.h),
+//   - by remove_live_scratch() when a signal ends the process (launch/process/signals.h),
 //   - and after a kill by the next command that makes one for the same target: it removes folders of such a name that
 //     belong to this user, have the mark and are not locked. Nothing else is ever removed.
 // On a file system without locks, folders that a kill leaves remain.

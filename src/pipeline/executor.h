@@ -272,6 +272,9 @@ class Executor {
   std::span<const LossSums> take_losses();
 
   PipelineRank pipeline_;
+  // The flight recorder of a real step; null in a dry run.
+  FlightRecorder* recorder() const { return measuring_ ? nullptr : mesh_.world().recorder(); }
+
   const Mesh& mesh_;
   const OpTable& ops_;
   ParamSource& params_;

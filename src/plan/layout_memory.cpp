@@ -75,7 +75,7 @@ class RankNeeds {
   }
 
   // The activations of a program that allocates them when it computes them and frees them after their last use.
-  double activations_as_used(const BlockNeeds& needs, const std::vector<FlightEvent>& events) const {
+  double activations_as_used(const BlockNeeds& needs, const std::vector<InFlightEvent>& events) const {
     std::vector<StageNeeds> stages;
     double flow = 0, scratch = 0;
     for (const StageFlight& use : flight_) {
@@ -84,7 +84,7 @@ class RankNeeds {
       scratch = std::max(scratch, stages.back().scratch.none);
     }
     double now = 0, most = 0;
-    for (const FlightEvent& event : events) {
+    for (const InFlightEvent& event : events) {
       const auto chunk = static_cast<size_t>(event.chunk);
       const double layers = layers_.others_of(flight_[chunk].stage);
       const double keep = stages[chunk].keep.of(layers), held = stages[chunk].held.of(layers);
@@ -248,7 +248,7 @@ ScheduleFlight flight_of(const Plan& plan) {
       chunks[stage] = static_cast<int>(rank.size());
       rank.push_back({stage, counts.second.slots, counts.second.pending});
     }
-    std::vector<FlightEvent>& events = flight.events.emplace_back();
+    std::vector<InFlightEvent>& events = flight.events.emplace_back();
     for (const Action& action : row)
       if (is_compute(action.kind)) events.push_back({chunks[action.stage], action.kind});
   }

@@ -40,15 +40,15 @@ struct StageFlight {
 };
 // A computation that changes the micro-batches in flight on a rank; `chunk` is the index of its stage among the rank's
 // stages.
-struct FlightEvent {
+struct InFlightEvent {
   int chunk = 0;
   ActionKind kind = ActionKind::F;
 };
 struct ScheduleFlight {
-  std::vector<std::vector<StageFlight>> ranks;   // [pipeline rank]
-  std::vector<std::vector<FlightEvent>> events;  // [pipeline rank], in execution order
-  bool splits = false;                           // the schedule has I and W
-  bool whole = false;                            // the schedule has B
+  std::vector<std::vector<StageFlight>> ranks;     // [pipeline rank]
+  std::vector<std::vector<InFlightEvent>> events;  // [pipeline rank], in execution order
+  bool splits = false;                             // the schedule has I and W
+  bool whole = false;                              // the schedule has B
 };
 
 ScheduleFlight flight_of(const Plan& plan);

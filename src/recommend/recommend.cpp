@@ -303,7 +303,7 @@ RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver
   RunEnd end = RunEnd::Done;
   abort_on_error(world, [&] {
     RecommendRun run(world, job, mine);
-    end = run_loop(world, run, job, job.config.checkpoint, mine, signal);
+    end = run_loop(world, run, job, job.config.log.watch, job.config.checkpoint, mine, signal);
   });
   return end;
 }

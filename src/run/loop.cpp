@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "run/flight/wait_limits.h"
 #include "run/nodes.h"
 #include "run/saver.h"
 
@@ -21,6 +22,61 @@ std::function<void(SavePhase)> save_listener(const RunJob& job, int rank) {
     job.probe->reach(phase, rank);
   };
 }
+
+// The names of the parts in the flight recorder.
+std::string_view name_of(RunPart part) {
+  switch (part) {
+    case RunPart::Load:
+      return "load";
+    case RunPart::Evaluate:
+      return "evaluate";
+    case RunPart::Save:
+      return "save";
+    default:
+      return "step";
+  }
+}
+
+// Passes the parts of a run to the test that observes them, to the flight recorder and to the time-outs.
+class Parts {
+ public:
+  Parts(Communicator& world, TrainingRun& run, const RunJob& job, const WatchConfig& watch)
+      : run_(run),
+        probe_(job.probe),
+        rank_(world.rank()),
+        recorder_(world.recorder()),
+        limits_(recorder_, watch) {}
+
+  void reach(RunPart part) {
+    if (probe_ != nullptr) probe_->reach(part, rank_, run_.state());
+  }
+  // Runs `work`, a part of the run, and returns its result.
+  template <class Work>
+  auto run(RunPart part, Work&& work) {
+    if (recorder_ != nullptr)
+      recorder_->set_step(run_.state().steps_done() + (part == RunPart::Step ? 1 : 0));
+    const FlightScope recorded(recorder_, FlightEvent::Kind::Part, name_of(part));
+    limits_.begin(part);
+    const Ending ending(limits_);
+    reach(part);
+    return work();
+  }
+
+ private:
+  struct Ending {
+    explicit Ending(WaitLimits& limits) : limits_(limits) {}
+    ~Ending() { limits_.end(); }
+    Ending(const Ending&) = delete;
+    Ending& operator=(const Ending&) = delete;
+    WaitLimits& limits_;
+  };
+
+  TrainingRun& run_;
+  RunProbe* probe_;
+  int rank_;
+  FlightRecorder* recorder_;
+  WaitLimits limits_;
+};
 
 // Trains the next steps. If they are not finite, that is recorded for a restarted run.
 void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const std::atomic<int>& signal) {
@@ -138,16 +194,14 @@ class Evaluations {
 
 }  // namespace
 
-RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
-                SaveObserver* observer, const std::atomic<int>& signal) {
+RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const WatchConfig& watch,
+                const CheckpointConfig& checkpoint, SaveObserver* observer, const std::atomic<int>& signal) {
   const int rank = world.rank();
-  const auto reach = [&](RunPart part) {
-    if (job.probe != nullptr) job.probe->reach(part, rank, run.state());
-  };
+  Parts parts(world, run, job, watch);
   if (StepWatch* const watch = job.probe != nullptr ? job.probe->watch(rank) : nullptr) run.watch(*watch);
   RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
-  reach(RunPart::Load);
-  const LoadedStart loaded = start(world, run, job, saver, observer);
+  const LoadedStart loaded =
+      parts.run(RunPart::Load, [&] { return start(world, run, job, saver, observer); });
   const auto is_over = [&] { return run.state().steps_done() >= job.limits.last_step; };
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && run.state().steps_done() % *interval == 0;
@@ -155,8 +209,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
   Evaluations evaluations(world, run, job, checkpoint, saver, observer);
   const auto evaluation_ends_run = [&] {
-    reach(RunPart::Evaluate);
-    return evaluations.make(signal);
+    return parts.run(RunPart::Evaluate, [&] { return evaluations.make(signal); });
   };
   evaluations.keep_best();  // a kill may have prevented marking the folder
   if (evaluations.lacks_evaluation_of_step() && evaluation_ends_run()) {
@@ -168,15 +221,15 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       saver.finish();
       return RunEnd::Interrupted;
     }
-    reach(RunPart::Step);
-    advance(run, saver, loaded, signal);
-    reach(RunPart::Updated);
+    parts.run(RunPart::Step, [&] {
+      advance(run, saver, loaded, signal);
+      parts.reach(RunPart::Updated);
+    });
     if (run.evaluation_due() && evaluation_ends_run()) break;
     saver.poll();
     saver.check_when_due();
     if (due(checkpoint.save_interval)) {
-      reach(RunPart::Save);
-      saver.save();
+      parts.run(RunPart::Save, [&] { saver.save(); });
       run.poll_stop(
           signal);  // a save may take long: a signal during it must not start another step and a second save
     }

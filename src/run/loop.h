@@ -60,7 +60,7 @@ class TrainingRun {
 };
 
 // Collective over `world`. `observer` is null on all ranks but 0. All references must stay valid during the call.
-RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const CheckpointConfig& checkpoint,
-                SaveObserver* observer, const std::atomic<int>& signal);
+RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const WatchConfig& watch,
+                const CheckpointConfig& checkpoint, SaveObserver* observer, const std::atomic<int>& signal);
 
 }  // namespace trifold

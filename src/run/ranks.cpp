@@ -19,6 +19,7 @@
 #include "comm/thread_comm.h"
 #include "core/wait_clock.h"
 #include "run/device.h"
+#include "run/flight/flight_run.h"
 #include "run/nodes.h"
 #include "run/terms.h"
 
@@ -77,9 +78,17 @@ class FirstError {
 };
 
 // Runs a rank, after all ranks have determined which of them share a node.
-void start_rank(Communicator& world, const MeshConfig& config, FunctionRef<void(Communicator&)> rank_main) {
+void start_rank(Communicator& world, const MeshConfig& config, FlightRun& flight,
+                FunctionRef<void(Communicator&)> rank_main) {
+  const std::shared_ptr<FlightRecorder> recorder = flight.start(world, config.flight_dir);
   world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
-  rank_main(world);
+  try {
+    rank_main(world);
+  } catch (...) {
+    recorder->finish(FlightLog::End::Failed);
+    throw;
+  }
+  recorder->finish(FlightLog::End::Finished);
 }
 
 // Waits for threads that report when they are done.
@@ -165,8 +174,8 @@ std::chrono::milliseconds timeout_of(const MeshConfig& config) {
   return std::chrono::milliseconds(static_cast<int64_t>(config.distributed_timeout_minutes * 60'000));
 }
 
-Ranks::Ranks(std::chrono::milliseconds timeout, LastWords last_words, bool launched)
-    : last_words_(last_words) {
+Ranks::Ranks(std::chrono::milliseconds timeout, LastWords last_words, bool launched, Say say)
+    : last_words_(last_words), say_(say) {
   if (launched && mpi_launch_size()) world_ = connect_mpi(timeout, last_words);
 }
 
@@ -220,13 +229,14 @@ void Ranks::run_threads(const MeshConfig& config, std::chrono::milliseconds time
                         FunctionRef<void(Communicator&)> rank_main) const {
   const int ranks = config.ranks;
   ThreadWorld world(ranks, timeout, ops_of_threads(config));
+  FlightRun flight([&] { return world.status(); }, say_);
   FirstError first;
   Finish finish;
   std::vector<std::thread> threads;
   const auto run_rank = [&](int rank) {
     try {
       const std::unique_ptr<Communicator> comm = world.join(rank);
-      start_rank(*comm, config, rank_main);
+      start_rank(*comm, config, flight, rank_main);
     } catch (...) {
       first.take(rank, world);
     }
@@ -249,13 +259,14 @@ void Ranks::run_threads(const MeshConfig& config, std::chrono::milliseconds time
 void Ranks::run_process(const MeshConfig& config, std::chrono::milliseconds timeout,
                         FunctionRef<void(Communicator&)> rank_main) {
   Communicator& world = *world_;
+  FlightRun flight([&] { return world.status(); }, say_);
   try {
     if (config.device == ComputeDevice::Cuda) {
       world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
       const auto devices = connect_nccl(world, device_index(world), timeout);
-      start_rank(*devices, config, rank_main);
+      start_rank(*devices, config, flight, rank_main);
     } else {
-      start_rank(world, config, rank_main);
+      start_rank(world, config, flight, rank_main);
     }
   } catch (Error& error) {
     if (error.kind() == ErrorKind::Agreed && world.rank() != 0)

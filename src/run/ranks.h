@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "comm/communicator.h"
 #include "comm/mpi_module.h"
@@ -14,15 +15,19 @@ namespace trifold {
 
 class RunTerms;
 
+// Prints a text for the user.
+using Say = void (*)(const std::string& text);
+
 // The ranks of this process, created at the start of the program: under an MPI launcher, MPI is initialised before
 // anything is checked, because the other ranks would wait in MPI_Init for a rank that fails earlier.
 class Ranks {
  public:
   // The ranks are threads, or the launcher's processes. `last_words` is called before the process ends with status 1
   // because a rank hangs and cannot be waited for; if null, errors are only thrown and threads are always waited for.
+  // `say` gets what all ranks do when the user asks for it (run/flight/flight_run.h); if null, nobody can.
   // Collective over an MPI launcher's processes, if there are any and `launched` is true.
   explicit Ranks(std::chrono::milliseconds timeout = kDefaultCommTimeout, LastWords last_words = nullptr,
-                 bool launched = true);
+                 bool launched = true, Say say = nullptr);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
@@ -50,6 +55,7 @@ class Ranks {
                    FunctionRef<void(Communicator&)> rank_main) const;
 
   LastWords last_words_;
+  Say say_;
   std::unique_ptr<Communicator> world_;  // an MPI launcher's ranks; null without one
 };
 

@@ -275,7 +275,7 @@ RunEnd pretrain(Communicator& world, const PretrainJob& job, RunObserver& observ
   check_same_data(world, *job.train);
   RunObserver* const mine = world.rank() == 0 ? &observer : nullptr;
   PretrainRun run(world, job, mine, measure);
-  const RunEnd end = run_loop(world, run, job, job.config.checkpoint, mine, signal);
+  const RunEnd end = run_loop(world, run, job, job.config.log.watch, job.config.checkpoint, mine, signal);
   run.tell_bad_records();
   return end;
 }

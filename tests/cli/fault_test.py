@@ -138,12 +138,20 @@ class FaultTest(ProgramTest):
 
     def check_fault(self, kind, phase, mpi, rank=3):
         mesh, step = PHASES[phase]
-        outcome = self.run_fault(self.line(mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
+        outcome = self.run_fault(self.line("--flight-dir", "flight", mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
         # The launcher reports a killed process; it does not know the rank.
         self.expect_end(outcome, None if kind == "kill" else rank, early=phase in EARLY, first=kind != "error")
         expected = [2] if phase in ("update", "half-written") else []
         self.assertEqual(self.good_saves(), expected, outcome.text)
+        if phase not in EARLY and kind != "error":
+            self.check_flight(rank, outcome)
         return outcome
+
+    def check_flight(self, rank, outcome):
+        """The files that the ranks left name the faulty one, also where the launcher killed all, and so does the table."""
+        report, _ = self.trifold("inspect", "--flight", "flight")
+        self.assertRegex(report, rf"\A\S+: {RANKS} of {RANKS} ranks\nrank {rank} \(host \S+, pid \d+\) never ", outcome.text)
+        self.assertRegex(report, rf"\n  rank {rank} \(host [^\n]*\n(  rank \d+ [^\n]*\n){{{RANKS - 1}}}\Z", outcome.text)
 
 
 class FaultMatrix:
@@ -254,6 +262,37 @@ class Faults(FaultMatrix, FaultTest):
         self.assertNotEqual(process.returncode, 0)
         self.assertEqual(self.processes(), [])
 
+    def check_quit(self, mpi):
+        """SIGQUIT prints what each rank does, and the run goes on."""
+        asked = []
+
+        def ask(process, text):
+            if "step      5/" in text and not asked:
+                pids = [pid for pid in self.processes() if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(TRIFOLD)]
+                os.kill(pids[0], signal.SIGQUIT)
+                asked.append(pids)
+
+        outcome = self.watch(self.launch(self.line("--train-iters", 400, "--save-interval", 400, "--eval-interval", 400), mpi),
+                             at_line=ask)
+        self.assertEqual(outcome.status, 0, outcome.text)
+        self.assertEqual(outcome.text.count("trifold: SIGQUIT: what each rank does:"), 1, outcome.text)
+        for rank in range(RANKS):
+            self.assertRegex(outcome.text, rf"\n  rank {rank} \(host \S+, pid \d+.*; in step \d+\S*.*; last event \d+\.\d s ago")
+
+    def test_sigquit_shows_what_threads_do(self):
+        self.check_quit(mpi=False)
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_sigquit_shows_what_processes_do(self):
+        self.check_quit(mpi=True)
+
+    def test_time_outs_are_learned(self):
+        """A rank that hangs after some steps is found long before --distributed-timeout-minutes."""
+        line = self.line("--distributed-timeout-minutes", 10, "--timeout-floor-seconds", 2, "--timeout-factor", 5)
+        outcome = self.run_fault(line, False, "3:hang:forward:20")
+        self.expect_end(outcome, 3, within=2 + GRACE)
+        self.assertRegex(outcome.text, r"gave up after \d+(\.\d+)? (s|ms) ")
+
     def check_pause(self, mpi):
         """All ranks are stopped together for longer than the time-out: the run goes on, with the same losses."""
         short = ["--distributed-timeout-minutes", 0.05, "--train-iters", 30]  # 3 s
@@ -343,7 +382,7 @@ class NotFinite(FaultTest):
     """What one rank has that is not finite is never saved as good."""
 
     def check_not_finite(self, kind, phase, mesh, step, mpi, rank=3):
-        outcome = self.run_fault(self.line(mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
+        outcome = self.run_fault(self.line("--flight-dir", "flight", mesh=mesh), mpi, f"{rank}:{kind}:{phase}:{step}")
         self.expect_end(outcome)
         if mesh == "data" and step % 2 == 0:
             self.assertRegex(outcome.text, rf"rank {rank}: after step {step}, element \d+ of tensor \S+, box .*, is nan"

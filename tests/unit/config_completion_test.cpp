@@ -43,7 +43,8 @@ TEST(ConfigCompletion, OffersOptionsOfTheCommand) {
       completions("trifold pretrain --lr-w"),
       "--lr-warmup-iters --lr-warmup-fraction --lr-warmup-init --lr-wsd-decay-style --lr-wsd-decay-iters");
   EXPECT_EQ(completions("trifold pretrain --tp"), "--tp");
-  EXPECT_EQ(completions("trifold inspect --"), "--verify --diff --config --overwrite --print-config --help");
+  EXPECT_EQ(completions("trifold inspect --"),
+            "--verify --diff --flight --config --overwrite --print-config --help");
   EXPECT_EQ(completions("trifold inspect --lr"), "");
 }
 

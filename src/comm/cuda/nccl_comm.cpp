@@ -66,6 +66,12 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view why) noexcept override { world_->abort(why); }
   void barrier() override { host_.barrier(); }
+  std::string status() override { return host_.status(); }
+  void record_in(std::shared_ptr<FlightRecorder> recorder) override {
+    host_.record_in(recorder);
+    world_->record_in(recorder);
+    Communicator::record_in(std::move(recorder));
+  }
 
  private:
   int in_world(int rank) const { return ranks_of_world_[static_cast<size_t>(rank)]; }
@@ -75,23 +81,31 @@ class NcclCommunicator final : public Communicator {
     const int me = in_world(rank());
     if (const auto problem = disagreement({&call, 1}, handle_->group, {&me, 1})) throw Error(*problem);
   }
-  // Enqueues body(ncclComm_t, cudaStream_t) on the stream if the arguments are right.
+  // Enqueues body(ncclComm_t, cudaStream_t) on the stream if the arguments are right. `sent`: the bytes that this rank
+  // sends.
   template <class Body>
-  void enqueue(Call call, Stream& stream, Body body) {
+  void enqueue(Call call, int64_t sent, Stream& stream, Body body) {
     if (stream.mode() == Stream::Mode::Dry) return;
     call.number = calls_++;
     refuse_problem(call);
-    put(to_string(call), stream, body);
+    put(to_string(call), stream, body,
+        [this, kind = call.kind, sent] { return Recorded(*this, kind, sent).release(); });
   }
-  template <class Body>
-  void put(std::string what, Stream& stream, Body body) {
+  // `begin_events` records the beginning of the call and returns its tickets.
+  template <class Body, class BeginEvents>
+  void put(std::string what, Stream& stream, Body body, BeginEvents begin_events) {
     stream.enqueue([world = world_.get(), handle = handle_, queue = stream.queue(), what = std::move(what),
-                    body = std::move(body)] {
+                    body = std::move(body), begin_events = std::move(begin_events)] {
       auto* on = static_cast<cudaStream_t>(queue->native());
-      world->enqueue(handle, on, what, [&](ncclComm_t communicator) { return body(communicator, on); });
+      NcclWorld::Tickets tickets = begin_events();
+      world->enqueue(
+          handle, on, what, [&](ncclComm_t communicator) { return body(communicator, on); },
+          std::move(tickets));
     });
   }
-  void put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream);
+  // Records a collective of this kind that sends `sent` bytes, or else the transfers.
+  void put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream,
+                     std::optional<CallKind> kind = {}, int64_t sent = 0);
 
   std::shared_ptr<NcclWorld> world_;
   std::unique_ptr<Communicator> owned_;  // the host communicator, if this communicator was split from another
@@ -103,8 +117,8 @@ class NcclCommunicator final : public Communicator {
 
 void NcclCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
   if (on_host(stream)) return host_.all_reduce(inout, reduction, stream);
-  count_ring(2, inout.bytes(), stream);
-  enqueue(all_reduce_call(inout, reduction), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+  const int64_t sent = count_ring(2, inout.bytes(), stream);
+  enqueue(all_reduce_call(inout, reduction), sent, stream, [=](ncclComm_t communicator, cudaStream_t on) {
     return nccl().all_reduce(inout.data, inout.data, count_of(inout), type_of(inout.dtype),
                              operation(reduction), communicator, on);
   });
@@ -112,8 +126,8 @@ void NcclCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream
 
 void NcclCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) {
   if (on_host(stream)) return host_.reduce_scatter(out, in, reduction, stream);
-  count_ring(1, in.bytes(), stream);
-  enqueue(reduce_scatter_call(out, in, reduction, size()), stream,
+  const int64_t sent = count_ring(1, in.bytes(), stream);
+  enqueue(reduce_scatter_call(out, in, reduction, size()), sent, stream,
           [=](ncclComm_t communicator, cudaStream_t on) {
             return nccl().reduce_scatter(in.data, out.data, count_of(out), type_of(out.dtype),
                                          operation(reduction), communicator, on);
@@ -122,26 +136,36 @@ void NcclCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, S
 
 void NcclCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
   if (on_host(stream)) return host_.all_gather(out, in, stream);
-  count_ring(1, out.bytes(), stream);
-  enqueue(all_gather_call(out, in, size()), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+  const int64_t sent = count_ring(1, out.bytes(), stream);
+  enqueue(all_gather_call(out, in, size()), sent, stream, [=](ncclComm_t communicator, cudaStream_t on) {
     return nccl().all_gather(in.data, out.data, count_of(in), type_of(in.dtype), communicator, on);
   });
 }
 
 void NcclCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   if (on_host(stream)) return host_.broadcast(inout, root, stream);
-  count_ring(1, inout.bytes(), stream);
-  enqueue(broadcast_call(inout, root, size()), stream, [=](ncclComm_t communicator, cudaStream_t on) {
+  const int64_t sent = count_ring(1, inout.bytes(), stream);
+  enqueue(broadcast_call(inout, root, size()), sent, stream, [=](ncclComm_t communicator, cudaStream_t on) {
     return nccl().broadcast(inout.data, inout.data, count_of(inout), type_of(inout.dtype), root, communicator,
                             on);
   });
 }
 
 // One NCCL group: NCCL starts all of them together, so no order among ranks can make them deadlock.
-void NcclCommunicator::put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream) {
-  put(std::move(what), stream, [list = std::move(transfers)](ncclComm_t communicator, cudaStream_t on) {
+void NcclCommunicator::put_transfers(std::string what, std::vector<Transfer> transfers, Stream& stream,
+                                     std::optional<CallKind> kind, int64_t sent) {
+  auto list = std::make_shared<const std::vector<Transfer>>(std::move(transfers));
+  const auto begin_events = [this, list, kind, sent] {
+    if (kind) return Recorded(*this, *kind, sent).release();
+    Recorded recorded(*this);
+    for (const Transfer& transfer : *list)
+      recorded.add_message(transfer.direction, transfer.peer, in_world(transfer.peer),
+                           transfer.tensor.bytes());
+    return recorded.release();
+  };
+  const auto body = [list](ncclComm_t communicator, cudaStream_t on) {
     ncclResult_t result = nccl().group_start();
-    for (const Transfer& transfer : list) {
+    for (const Transfer& transfer : *list) {
       if (result != ncclSuccess && result != ncclInProgress) break;
       const Tensor& tensor = transfer.tensor;
       result = transfer.direction == Transfer::Direction::Send
@@ -152,13 +176,14 @@ void NcclCommunicator::put_transfers(std::string what, std::vector<Transfer> tra
     }
     const ncclResult_t ended = nccl().group_end();
     return result == ncclSuccess || result == ncclInProgress ? ended : result;
-  });
+  };
+  put(std::move(what), stream, body, begin_events);
 }
 
 void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                   std::span<const int64_t> in_rows, Stream& stream) {
   if (on_host(stream)) return host_.all_to_all(out, in, out_rows, in_rows, stream);
-  count_rows(in, in_rows, stream);
+  const int64_t sent = count_rows(in, in_rows, stream);
   if (stream.mode() == Stream::Mode::Dry) return;
   Call call = all_to_all_call(out, in, out_rows, in_rows, size());
   call.number = calls_++;
@@ -175,7 +200,7 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
     sent += to;
     received += from;
   }
-  put_transfers(to_string(call), std::move(transfers), stream);
+  put_transfers(to_string(call), std::move(transfers), stream, call.kind, sent);
 }
 
 // "exchange of 4 f32 from rank 1, and 2 more", with world ranks.

@@ -145,7 +145,7 @@ void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::
 }
 
 void NcclWorld::enqueue(const SharedHandle& handle, cudaStream_t stream, const std::string& what,
-                        const std::function<ncclResult_t(ncclComm_t)>& call) {
+                        const std::function<ncclResult_t(ncclComm_t)>& call, Tickets tickets) {
   try {
     const Calling counted(*this);
     const std::lock_guard calling(handle->calling);
@@ -155,7 +155,12 @@ void NcclWorld::enqueue(const SharedHandle& handle, cudaStream_t stream, const s
     tell_and_abort(error);
     throw;
   }
-  watch(handle, stream, what);
+  watch(handle, stream, what, std::move(tickets));
+}
+
+void NcclWorld::record_in(std::shared_ptr<FlightRecorder> recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = std::move(recorder);
 }
 
 cudaEvent_t NcclWorld::take_event() {
@@ -166,12 +171,15 @@ cudaEvent_t NcclWorld::take_event() {
   return event;
 }
 
-void NcclWorld::watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what) {
+void NcclWorld::watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what,
+                      Tickets tickets) {
   const cudaEvent_t event = take_event();
   marks_->record(event, stream);
   {
     const std::lock_guard lock(mutex_);
-    (aborted_.load() ? given_up_ : pending_).push_back({event, handle, WaitClock(timeout_), what});
+    const auto limit = recorder_ ? recorder_->wait_limit(timeout_) : timeout_;
+    (aborted_.load() ? given_up_ : pending_)
+        .push_back({event, handle, WaitClock(limit), what, std::move(tickets)});
     throw_if_aborted();
   }
   changed_.notify_all();
@@ -192,7 +200,7 @@ std::string NcclWorld::trouble_with(Pending& pending) {
   if (!pending.clock.expired()) return "";
   return fmt::format(
       "{} gave up after {} in {} in {}: another of these ranks died, hangs, or made another call",
-      this_rank(), to_string(timeout_), pending.what, pending.handle->group);
+      this_rank(), to_string(pending.clock.limit()), pending.what, pending.handle->group);
 }
 
 // The reason why another rank gave up; empty if none has. NCCL's kernels here would wait for that rank.
@@ -216,6 +224,7 @@ std::string NcclWorld::look() {
       ++it;
       continue;
     }
+    for (const uint64_t ticket : it->tickets) recorder_->end(ticket);
     spare_.push_back(it->done);
     it = pending_.erase(it);
   }

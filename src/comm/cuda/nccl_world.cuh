@@ -56,9 +56,15 @@ class NcclWorld {
   SharedHandle make(const std::string& what, std::string group, NcclHandle* parent,
                     const std::function<ncclResult_t(ncclComm_t* made)>& start);
 
+  // The events of a call in the recorder (core/flight/flight_recorder.h), which end when the device has done it.
+  using Tickets = SmallList<uint64_t, 4>;
+
   // Enqueues one call, or a group of them, on `stream` and watches it. An Error aborts the world.
   void enqueue(const SharedHandle& handle, cudaStream_t stream, const std::string& what,
-               const std::function<ncclResult_t(ncclComm_t)>& call);
+               const std::function<ncclResult_t(ncclComm_t)>& call, Tickets tickets = {});
+
+  // See Communicator.
+  void record_in(std::shared_ptr<FlightRecorder> recorder);
 
   // Ends a communicator that will not be called any more. NCCL may then wait for the whole device, so this
   // first waits until all enqueued calls are done or, past their time-out, aborted. During stack unwinding it
@@ -74,6 +80,7 @@ class NcclWorld {
     SharedHandle handle;
     WaitClock clock;  // since it was enqueued
     std::string what;
+    Tickets tickets;
   };
   class Calling;
 
@@ -86,7 +93,7 @@ class NcclWorld {
               std::chrono::milliseconds timeout);
   std::string this_rank() const;
   void tell_and_abort(const Error& error) noexcept;
-  void watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what);
+  void watch(const SharedHandle& handle, cudaStream_t stream, const std::string& what, Tickets tickets);
   void watch_loop();
   std::string look();
   std::string trouble_with(Pending& pending);
@@ -102,6 +109,7 @@ class NcclWorld {
   std::string why_;   // written once, before aborted_
   std::mutex mutex_;  // guards the members below; never held while waiting for a handle
   std::condition_variable changed_;
+  std::shared_ptr<FlightRecorder> recorder_;
   std::vector<SharedHandle> handles_;
   int calling_ = 0;  // threads that wait for NCCL to accept a call
   std::deque<Pending> pending_;

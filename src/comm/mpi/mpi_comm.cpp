@@ -142,8 +142,9 @@ void MpiCommunicator::reduce_parts(const Tensor& out, std::span<const Tensor> pa
 }
 
 void MpiCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
-  count_ring(2, inout.bytes(), stream);
+  const int64_t sent = count_ring(2, inout.bytes(), stream);
   stream.run([=, this, &stream] {
+    const Recorded recorded(*this, CallKind::AllReduce, sent);
     agree(all_reduce_call(inout, reduction));
     if (size() == 1) return;
     const int64_t count = inout.elements();
@@ -178,8 +179,9 @@ void MpiCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream)
 }
 
 void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) {
-  count_ring(1, in.bytes(), stream);
+  const int64_t sent = count_ring(1, in.bytes(), stream);
   stream.run([=, this, &stream] {
+    const Recorded recorded(*this, CallKind::ReduceScatter, sent);
     agree(reduce_scatter_call(out, in, reduction, size()));
     const int64_t count = out.elements();
     const int64_t step = std::max<int64_t>(1, segment(out.dtype) / size());
@@ -207,8 +209,9 @@ void MpiCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction, St
 // ---- movement ----
 
 void MpiCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
-  count_ring(1, out.bytes(), stream);
+  const int64_t sent = count_ring(1, out.bytes(), stream);
   stream.run([=, this] {
+    const Recorded recorded(*this, CallKind::AllGather, sent);
     agree(all_gather_call(out, in, size()));
     const int64_t count = in.elements();
     if (count == 0) return;
@@ -253,9 +256,10 @@ void MpiCommunicator::check_rows(std::span<const int64_t> out_rows, std::span<co
 
 void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                  std::span<const int64_t> in_rows, Stream& stream) {
-  count_rows(in, in_rows, stream);
+  const int64_t sent = count_rows(in, in_rows, stream);
   stream.run([=, this, out_counts = std::vector<int64_t>(out_rows.begin(), out_rows.end()),
               in_counts = std::vector<int64_t>(in_rows.begin(), in_rows.end())] {
+    const Recorded recorded(*this, CallKind::AllToAll, sent);
     const Call call = all_to_all_call(out, in, out_counts, in_counts, size());
     agree(call);
     check_rows(out_counts, in_counts);
@@ -282,8 +286,9 @@ void MpiCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t>
 // A binomial tree: counted from the root, rank v receives the data from v without its lowest set bit, and
 // passes it on to v + 1, v + 2, v + 4, ... below that bit.
 void MpiCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
-  count_ring(1, inout.bytes(), stream);
+  const int64_t sent = count_ring(1, inout.bytes(), stream);
   stream.run([=, this] {
+    const Recorded recorded(*this, CallKind::Broadcast, sent);
     Call call = broadcast_call(inout, root, size());
     if (call.problem == CallProblem::None) call.root = world_rank(root);
     agree(call);
@@ -303,7 +308,15 @@ void MpiCommunicator::broadcast(Tensor inout, int root, Stream& stream) {
   });
 }
 
-void MpiCommunicator::barrier() { agree(Call{}); }
+void MpiCommunicator::barrier() {
+  const Recorded recorded(*this, CallKind::Barrier, 0);
+  agree(Call{});
+}
+
+void MpiCommunicator::record_in(std::shared_ptr<FlightRecorder> recorder) {
+  world_.attach(recorder);
+  Communicator::record_in(std::move(recorder));
+}
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   struct Proposal {
@@ -313,6 +326,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   };
   Call call;
   call.kind = CallKind::Split;
+  const Recorded recorded(*this, CallKind::Split, 0);
   agree(call);
   const Proposal mine{color, key, world_.propose_context()};
   const auto proposals = from_all(std::vector<Proposal>(static_cast<size_t>(size()), mine), MpiTag::Split);

@@ -38,6 +38,8 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view why) noexcept override { world_.abort(why); }
   void barrier() override;
+  std::string status() override { return world_.status(); }
+  void record_in(std::shared_ptr<FlightRecorder> recorder) override;
 
  private:
   struct Workspace;

@@ -78,12 +78,15 @@ void MpiCommunicator::exchange(std::span<const Transfer> transfers, Stream& stre
   count_transfers(transfers, stream);
   stream.run([this, batch = std::vector<Transfer>(transfers.begin(), transfers.end())] {
     world_.throw_if_broken();
+    Recorded recorded(*this);
     auto items = std::make_unique<std::vector<Item>>(batch.size());
     for (size_t i = 0; i < batch.size(); ++i) {
       Item& item = (*items)[i];
       item.transfer = batch[i];
       check(batch[i].peer >= 0 && batch[i].peer < size(), "exchange names rank {}, which is not in {}",
             batch[i].peer, name_);
+      recorded.add_message(batch[i].direction, batch[i].peer, world_rank(batch[i].peer),
+                           batch[i].tensor.bytes());
       item.mine = {batch[i].tensor.elements(), static_cast<int64_t>(batch[i].tensor.dtype)};
     }
     {

@@ -17,11 +17,16 @@ constexpr std::chrono::seconds kOthersTurn{4};         // how long another askin
 constexpr std::chrono::seconds kUnwinding{4};          // time for a process to end without MPI_Abort
 constexpr std::chrono::milliseconds kTelling{1000};    // time for a message to be sent
 constexpr std::chrono::milliseconds kBetweenLooks{1};  // between two checks while waiting for answers
+constexpr std::chrono::seconds kBeat{1};               // between two heartbeats
 
 }  // namespace
 
 void MpiWorld::News::set_text(std::string_view all) {
   std::memcpy(text, all.data(), std::min(all.size(), kTextBytes - 1));
+}
+
+void MpiWorld::News::set_place(std::string_view all) {
+  std::memcpy(place, all.data(), std::min(all.size(), kPlaceBytes - 1));
 }
 
 void MpiWorld::learn_places() {
@@ -57,6 +62,7 @@ void MpiWorld::look_for_news() {
     }
     News news = *news_in_;
     news.text[News::kTextBytes - 1] = 0;
+    news.place[News::kPlaceBytes - 1] = 0;
     expect_news();
     take(news);
   }
@@ -68,8 +74,8 @@ std::string MpiWorld::problem_of(int code, const MPI_Status& status) const {
   int bytes = 0;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   const News& news = *news_in_;
-  const bool is_known =
-      news.kind == News::Kind::Abort || news.kind == News::Kind::Ask || news.kind == News::Kind::Answer;
+  const bool is_known = news.kind == News::Kind::Abort || news.kind == News::Kind::Ask ||
+                        news.kind == News::Kind::Answer || news.kind == News::Kind::Beat;
   if (kind == MPI_SUCCESS && bytes == static_cast<int>(sizeof(News)) && is_known &&
       news.from == status.MPI_SOURCE)
     return {};
@@ -81,11 +87,18 @@ std::string MpiWorld::problem_of(int code, const MPI_Status& status) const {
 
 void MpiWorld::take(const News& news) {
   if (news.kind == News::Kind::Abort) return set_broken(news.text);
+  if (news.kind == News::Kind::Beat) {
+    heard_before_ = Clock::now();
+    return;
+  }
   const auto from = static_cast<size_t>(news.from);
   if (news.kind == News::Kind::Answer) {
-    if (asking_)
-      answers_[from] = RankReport{news.from,         places_[from],          true, news.waits != 0, news.text,
-                                  news.on_disk != 0, news.saver_on_disk != 0};
+    if (!asking_) return;
+    RankReport& report = answers_[from].emplace(
+        RankReport{news.from, places_[from], true, news.waits != 0, news.text, news.on_disk != 0,
+                   news.saver_on_disk != 0, news.place, std::nullopt});
+    if (news.last_sign >= 0) report.last_sign = news.last_sign;
+    beats_heard_[(from + places_.size() - 1) % places_.size()] = news.before_beat;
     return;
   }
   if (asking_) asked_by_ = std::min(asked_by_, news.from);
@@ -97,6 +110,9 @@ void MpiWorld::take(const News& news) {
   answer.waits = mine.waits ? 1 : 0;
   answer.on_disk = mine.on_disk ? 1 : 0;
   answer.saver_on_disk = mine.saver_on_disk ? 1 : 0;
+  answer.last_sign = mine.last_sign.value_or(-1);
+  answer.before_beat = seconds_since(heard_before_);
+  answer.set_place(mine.place);
   answer.set_text(mine.doing);
   send_news(news.from, answer);
 }
@@ -164,6 +180,7 @@ RankReport MpiWorld::own_report() const {
     report.doing = idle_text(fmt::format("{} in {}", call, *last_group_), seconds_since(last_at_));
   }
   add_disk(report, *host_);
+  if (recorder_) add_place(report, *recorder_);
   return report;
 }
 
@@ -175,17 +192,18 @@ bool MpiWorld::leaves_it_to_another() const {
   return asking_ || (asked_at_ && Clock::now() - *asked_at_ < kOthersTurn);
 }
 
-void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
-                       WaitClock& clock) {
+std::optional<std::vector<RankReport>> MpiWorld::ask_all(std::unique_lock<std::mutex>& held) {
   asking_ = true;
   asked_by_ = rank_;
   answers_.assign(static_cast<size_t>(size_), std::nullopt);
+  beats_heard_.assign(static_cast<size_t>(size_), std::nullopt);
   News question;
   question.kind = News::Kind::Ask;
   question.from = rank_;
   for (int peer = 0; peer < size_; ++peer)
     if (peer != rank_) send_news(peer, question);
   answers_[static_cast<size_t>(rank_)] = own_report();
+  beats_heard_[static_cast<size_t>((rank_ + size_ - 1) % size_)] = seconds_since(heard_before_);
   const auto end = Clock::now() + kAnswers;
   while (!broken() && asked_by_ == rank_ && !all_have_answered() && Clock::now() < end) {
     held.unlock();
@@ -194,20 +212,48 @@ void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> d
     look_for_news();
   }
   asking_ = false;
-  if (broken() || asked_by_ != rank_ || done()) return;
+  if (broken() || asked_by_ != rank_) return std::nullopt;
   std::vector<RankReport> reports;
   for (int rank = 0; rank < size_; ++rank) {
-    const auto& answer = answers_[static_cast<size_t>(rank)];
-    reports.push_back(answer ? *answer
-                             : RankReport{rank, places_[static_cast<size_t>(rank)], false, false, {}});
+    const auto at = static_cast<size_t>(rank);
+    reports.push_back(
+        answers_[at] ? *answers_[at]
+                     : RankReport{rank, places_[at], false, false, {}, false, false, {}, beats_heard_[at]});
   }
-  const bool for_disk = waits_for_disk(reports, host_->saver.load() == std::this_thread::get_id());
-  if (for_disk && clock.extend(kDiskTimeouts * timeout_)) return;
-  const std::string why = time_out_text(reports, rank_, timeout_, what, for_disk);
+  return reports;
+}
+
+std::string MpiWorld::status() {
+  auto held = lock();
+  if (broken() || leaves_it_to_another()) return "";
+  const auto reports = ask_all(held);
+  return reports ? rank_table(*reports) : "";
+}
+
+void MpiWorld::attach(std::shared_ptr<FlightRecorder> recorder) {
+  const auto held = lock();
+  recorder_ = std::move(recorder);
+}
+
+void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
+                       WaitClock& clock) {
+  const auto reports = ask_all(held);
+  if (!reports || done()) return;
+  const bool for_disk = waits_for_disk(*reports, host_->saver.load() == std::this_thread::get_id());
+  if (for_disk && clock.extend(kDiskTimeouts * clock.limit())) return;
+  const std::string why = time_out_text(*reports, rank_, clock.limit(), what, for_disk);
   if (last_words_ != nullptr) end_job(why);
   tell_others(why);
   set_broken(why);
   throw Error(why);
+}
+
+void MpiWorld::send_beat() {
+  int sent = 1;
+  if (beat_request_ != MPI_REQUEST_NULL) MPI_Test(&beat_request_, &sent, MPI_STATUS_IGNORE);
+  if (sent == 0 || size_ == 1) return;
+  MPI_Isend(beat_.get(), static_cast<int>(sizeof(News)), MPI_BYTE, (rank_ + 1) % size_,
+            tag_of(0, MpiTag::News), comm_, &beat_request_);
 }
 
 // Other ranks may be stopped and never receive the message; the launcher ends them.
@@ -221,9 +267,14 @@ void MpiWorld::end_job(const std::string& why) {
 // abort.
 void MpiWorld::watch_loop() {
   std::unique_lock ending(watch_mutex_);
+  auto next_beat = Clock::now();
   while (!watch_ends_.wait_for(ending, kLook, [this] { return ending_; })) {
     const auto held = lock();
     look_for_news();
+    if (!broken() && Clock::now() >= next_beat) {
+      send_beat();
+      next_beat = Clock::now() + kBeat;
+    }
     if (broken() && last_words_ != nullptr && Clock::now() - broken_at_ > kUnwinding)
       end_job(why_is_ours_ ? why_ : "");
   }

@@ -181,6 +181,9 @@ MpiWorld::MpiWorld(const MpiModuleHost& host)
   MPI_Comm_get_attr(comm_, MPI_TAG_UB, &highest, &known);
   highest_tag_ = known != 0 ? *highest : 32'767;  // the minimum that the standard guarantees
   learn_places();
+  beat_ = std::make_unique<News>();
+  beat_->kind = News::Kind::Beat;
+  beat_->from = rank_;
   // Not the cores that this process may use: a launcher may bind each rank to one.
   shares_cores_ = count_ranks_here(comm_) > sysconf(_SC_NPROCESSORS_ONLN);
   expect_news();
@@ -197,7 +200,15 @@ MpiWorld::~MpiWorld() {
   const auto held = lock();
   if (broken()) {
     news_in_.release();  // NOLINT: MPI may still write to it
+    beat_.release();     // NOLINT: MPI may still read it
     return;
+  }
+  // Without waiting for the last heartbeat: the next rank may have ended.
+  int sent = 1;
+  if (beat_request_ != MPI_REQUEST_NULL) MPI_Test(&beat_request_, &sent, MPI_STATUS_IGNORE);
+  if (sent == 0) {
+    MPI_Request_free(&beat_request_);
+    beat_.release();  // NOLINT: MPI may still read it
   }
   MPI_Cancel(&news_request_);
   MPI_Wait(&news_request_, MPI_STATUS_IGNORE);
@@ -328,7 +339,7 @@ bool MpiWorld::done_or_broken(FunctionRef<bool()> done) {
 }
 
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
-  WaitClock clock(timeout_);
+  WaitClock clock(limit());
   Backoff backoff(shares_cores_);
   Waiting waiting(*this);
   for (uint64_t seen = 0;; backoff.pause()) {

@@ -15,6 +15,9 @@
 // Received messages are checked before they are used: a message of unexpected length, and news that no rank of this
 // program sends, are errors that name the sender.
 //
+// A rank sends the next one a heartbeat every second (kBeat), whatever it computes, so that a report tells since when a
+// rank that does not answer has been silent.
+//
 // A rank whose wait times out asks all others what they are doing (mpi_news.cpp); a rank that does not answer
 // within two seconds is stopped, dead or cut off. The asking rank reports the answers to the user and ends
 // the job with MPI_Abort. Of several that ask at once, the lowest continues.
@@ -100,6 +103,10 @@ class MpiWorld {
   void throw_if_broken();
   void abort(std::string_view why) noexcept;
 
+  // See Communicator.
+  std::string status();
+  void attach(std::shared_ptr<FlightRecorder> recorder);
+
   // A context is known to all ranks of a group and used by no other group that shares two ranks with it: each
   // rank proposes one, and all take the highest proposal.
   int propose_context() { return next_context_.load(); }
@@ -108,8 +115,9 @@ class MpiWorld {
  private:
   // One message of fixed length.
   struct News {
-    enum class Kind : int32_t { Abort, Ask, Answer };
+    enum class Kind : int32_t { Abort, Ask, Answer, Beat };
     static constexpr size_t kTextBytes = 4000;
+    static constexpr size_t kPlaceBytes = 80;
 
     Kind kind = Kind::Abort;
     int32_t from = 0;
@@ -117,9 +125,13 @@ class MpiWorld {
     int32_t waits = 0;
     int32_t on_disk = 0;
     int32_t saver_on_disk = 0;
+    double last_sign = -1;   // below 0: there is none
+    double before_beat = 0;  // seconds since the last heartbeat of the rank before the answering one
+    char place[kPlaceBytes] = {};
     char text[kTextBytes] = {};
 
     void set_text(std::string_view all);
+    void set_place(std::string_view all);
   };
   // A wait of a thread.
   struct Wait {
@@ -149,6 +161,12 @@ class MpiWorld {
   bool all_have_answered() const;
   // Whether another rank is already collecting reports.
   bool leaves_it_to_another() const;
+  // Asks all ranks what they are doing, and waits up to kAnswers, with the lock released. Reports of all ranks, in the
+  // order of ranks; nothing if a lower rank asks at the same time, or the world breaks.
+  std::optional<std::vector<RankReport>> ask_all(std::unique_lock<std::mutex>& held);
+  // Sends the next rank a heartbeat if the last one has arrived.
+  void send_beat();
+  std::chrono::milliseconds limit() const { return recorder_ ? recorder_->wait_limit(timeout_) : timeout_; }
   // Asks all ranks what they are doing and reports the answers. Returns if another rank does that, if `done`
   // becomes true, or, with the clock extended, if the ranks wait for the disk. May release the lock while it waits.
   void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
@@ -188,6 +206,12 @@ class MpiWorld {
   int asked_by_ = 0;                           // the lowest rank that asked while this rank was asking
   bool asking_ = false;
   std::vector<std::optional<RankReport>> answers_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  std::unique_ptr<News> beat_;  // in flight while beat_request_ is not null
+  MPI_Request beat_request_ = MPI_REQUEST_NULL;
+  Clock::time_point heard_before_ = Clock::now();  // last heartbeat of the rank before this one
+  std::vector<std::optional<double>>
+      beats_heard_;  // by rank: the seconds that the rank after it has answered
 
   std::mutex watch_mutex_;
   std::condition_variable watch_ends_;

@@ -220,6 +220,15 @@ OptionTable options_of(InspectConfig& config) {
   table.add("diff", &config.diff, "Another checkpoint to compare with.")
       .names("DIR", FileUse::Loaded)
       .absent("none");
+  table.group("Runs that ended badly");
+  table
+      .add("flight", &config.flight,
+           "Instead of a checkpoint, read the files that ranks left under --flight-dir, and name the first "
+           "rank that did not come to a call that others wait in.")
+      .reads("DIR")
+      .absent("none")
+      .excludes("verify", "because a flight recorder has no checksums")
+      .excludes("diff", "because only checkpoints are compared");
   return table;
 }
 

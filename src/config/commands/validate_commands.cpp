@@ -118,8 +118,12 @@ EvaluateConfig resolve(EvaluateConfig config) {
 
 Findings findings(const InspectConfig& config) {
   Problems problems = problems_of_options(config);
-  if (config.directory.empty())
+  if (config.directory.empty() && !config.flight)
     problems.about().wrong("no checkpoint is named").right("name the one to look at: trifold inspect DIR");
+  if (!config.directory.empty() && config.flight)
+    problems.about("flight")
+        .wrong("a checkpoint, {}, is named beside --flight", config.directory)
+        .right("leave one of the two out");
   return problems.findings();
 }
 

@@ -179,7 +179,8 @@ struct MeshConfig {
   std::string tune_products = "off";
   bool no_deterministic_mode = false;  // faster attention on CUDA devices; bits differ between runs
   double distributed_timeout_minutes = 10;
-  std::optional<double> memory_limit;  // GiB that a rank may use; the host's memory / its ranks
+  std::optional<std::string> flight_dir;  // the flight recorders' files (run/flight/flight_run.h)
+  std::optional<double> memory_limit;     // GiB that a rank may use; the host's memory / its ranks
 };
 
 // The order in which micro-batches pass through the stages of the model (config/fields/schedule.h).
@@ -242,6 +243,13 @@ struct EvalConfig {
   std::optional<int64_t> early_stop_patience;  // evaluations in a row without improvement; absent: no limit
 };
 
+// What a run notices of its ranks and of its loss while it trains.
+struct WatchConfig {
+  // Time-outs learned from the run (run/flight/wait_limits.h).
+  double timeout_factor = 20;  // 0: none
+  double timeout_floor_seconds = 120;
+};
+
 struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
@@ -249,6 +257,7 @@ struct LogConfig {
   std::optional<int> metrics_port;
   std::string metrics_address = "127.0.0.1";
   int64_t check_overlap = 0;  // number of first steps that are computed twice (run/overlap_check.h)
+  WatchConfig watch;
 };
 
 // Sharding over data-parallel ranks (zero/zero_stage.h), and their communication.
@@ -331,9 +340,10 @@ struct EvaluateConfig {
 
 // `trifold inspect DIR`
 struct InspectConfig {
-  std::string directory;            // required, given without an option name
-  bool verify = false;              // read every byte again and compare checksums
-  std::optional<std::string> diff;  // another checkpoint
+  std::string directory;              // given without an option name; required without `flight`
+  bool verify = false;                // read every byte again and compare checksums
+  std::optional<std::string> diff;    // another checkpoint
+  std::optional<std::string> flight;  // the flight recorders' files
 };
 
 // `trifold reshard`: the target is a mesh, or a number of files.

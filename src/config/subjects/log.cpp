@@ -73,8 +73,29 @@ void add_reports(OptionTable& table, LogConfig& log) {
       .as_note();
 }
 
+namespace {
+
+void add_watch(OptionTable& table, WatchConfig& watch) {
+  table
+      .add("timeout-factor", &watch.timeout_factor,
+           "Shorten the time-out to this multiple of the longest of the last steps, evaluations or saves, "
+           "once a run has had some of them; 0: never shorten it.")
+      .range(0, 1e6)
+      .of_execution();
+  table
+      .add("timeout-floor-seconds", &watch.timeout_floor_seconds,
+           "Shortest time-out to which --timeout-factor may lead.")
+      .range(0.001, 31'536'000)
+      .of_execution()
+      .no_effect_with({"timeout-factor", "0"}, "with which the time-out is not shortened")
+      .as_note();
+}
+
+}  // namespace
+
 void add_log(OptionTable& table, LogConfig& log) {
   add_reports(table, log);
+  add_watch(table, log.watch);
   table
       .add("check-overlap", &log.check_overlap,
            "Compute the first N steps twice, once without overlap, and end the run if a bit differs.")

@@ -28,6 +28,15 @@ void add_host(OptionTable& table, MeshConfig& mesh) {
            "written. Time during which the whole run is suspended does not count.")
       .range(0.001, 525'600)
       .of_execution();
+  table
+      .add(
+          "flight-dir", &mesh.flight_dir,
+          "Folder in which every rank keeps a file of its last 4096 events (actions, collectives, messages), "
+          "which survives a kill; trifold inspect --flight reads it. A run makes its own folder in it.")
+      .names("DIR", FileUse::Filled)
+      .absent("in memory only, for the table of a time-out")
+      .of_all_hosts()
+      .of_execution();
 }
 
 void add_mesh(OptionTable& table, MeshConfig& mesh) {

@@ -12,7 +12,8 @@ void remove_scratch_on_signals();
 
 // Returns the number of the first signal, 0 until one arrives. From now on the first signal is only recorded there, so
 // that the run can stop after its step; the second ends the process at once, as without this call. Also turns a file
-// size limit and a closed pipe or terminal into write errors that do not end the process.
+// size limit and a closed pipe or terminal into write errors that do not end the process, and lets SIGQUIT print what
+// each rank is doing (run/flight/flight_run.h).
 const std::atomic<int>& catch_signals();
 
 // Makes reading a mapped file that was shortened, or whose disk failed, end the process with status 1 and a message

@@ -1,4 +1,4 @@
-#include "launch/rank_watch.h"
+#include "launch/process/rank_watch.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "launch/signals.h"
+#include "launch/process/signals.h"
 
 #include <semaphore.h>
 #include <sys/stat.h>
@@ -15,6 +15,7 @@
 #include "files/mapped_region.h"
 #include "files/scratch_folder.h"
 #include "launch/commands.h"
+#include "run/flight/flight_run.h"
 
 namespace trifold::launch {
 
@@ -46,6 +47,8 @@ void on_end(int number) {
     std::raise(number);
   }
 }
+
+void on_quit(int) { status_requests().fetch_add(1); }
 
 void wait_for_end() {
   while (sem_wait(&g_ends) != 0 && errno == EINTR) {
@@ -121,6 +124,7 @@ const std::atomic<int>& catch_signals() {
     g_before[i] = before == SIG_IGN && kStops[i] != SIGHUP ? SIG_DFL : before;
   }
   for (const int ignored : {SIGXFSZ, SIGPIPE}) std::signal(ignored, SIG_IGN);
+  if (std::signal(SIGQUIT, on_quit) == SIG_IGN) std::signal(SIGQUIT, SIG_IGN);
   return g_signal;
 }
 

@@ -1,0 +1,47 @@
+// Reads the files that the flight recorders of a run have left, and finds the rank for which the others waited.
+//
+// Ranks call the collectives of a communicator in the same order, and messages between two ranks match in order, so
+// that a call is identified by the communicator and a number that each rank counts for itself. A rank waits if it has
+// begun a call and not ended it; it waits for the members of the communicator that have not begun that call. The first
+// rank that never came is one that others wait for while it waits for nobody: if it failed, everything else follows.
+// Clocks of different hosts are compared only for the order in which such ranks are listed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/flight/flight_recorder.h"
+
+namespace trifold {
+
+// The logs of a run, by rank.
+struct FlightFiles {
+  std::string folder;
+  std::vector<FlightLog> logs;        // ascending ranks
+  std::vector<std::string> problems;  // files that cannot be read, a line each
+};
+
+// Reads the files in `folder`, or, if it has none, in the newest run's folder in it. BadInput if there is none.
+FlightFiles read_flight_files(const std::string& folder);
+
+// What a rank was doing at the end.
+struct RankAtEnd {
+  int rank = 0;
+  bool has_file = true;
+  std::vector<int> waits_for;  // ranks
+  bool waits = false;          // it had begun a call, and not ended it
+};
+
+struct FlightVerdict {
+  std::string text;  // a sentence or two
+  std::vector<int>
+      never_came;  // the ranks that others wait for while they wait for nobody, first to be missed first
+  std::vector<RankAtEnd> ranks;  // every rank of the run
+};
+
+FlightVerdict judge(const FlightFiles& files);
+
+// The verdict, and one line for each rank: host, step, action, call, its number and duration, heartbeat.
+std::string flight_report(const FlightFiles& files);
+
+}  // namespace trifold
