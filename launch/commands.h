@@ -24,6 +24,7 @@ int run(const PlanConfig& given);
 int run(const PlanLinesConfig& config);
 int run(const TokenizeConfig& config);
 int run(const DoctorConfig& config);
+int run(const ReportConfig& config);
 int run(const PreprocessConfig& config);
 int run(const RecommendConfig& config, Ranks& ranks);
 int run(const PlanRecommenderConfig& config);

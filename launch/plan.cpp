@@ -30,12 +30,6 @@ namespace {
 constexpr size_t kFewRanks = 8;  // all are shown
 constexpr size_t kFirstActions = 16;
 
-std::string seconds_text(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.3f} ms", 1e3 * seconds);
-  return fmt::format("{:.3f} us", 1e6 * seconds);
-}
-
 // All ranks if they are few, else the first, the middle and the last, and the one that needs most memory.
 std::set<size_t> shown_ranks(const PlanReport& report) {
   std::set<size_t> ranks;
@@ -299,16 +293,6 @@ std::string schedule_text(PlanFormat format, const PlanReport& report) {
   if (format == PlanFormat::Torch) return to_torch_csv(report.computation);
   if (format == PlanFormat::TorchComms) return to_torch_comms_csv(report.computation);
   return to_string(report.plan);
-}
-
-PictureText picture_text(const PlanReport& report) {
-  std::string title = fmt::format("{}: {} pipeline rank{}, {} micro-batches", report.schedule,
-                                  report.pipeline, report.pipeline == 1 ? "" : "s", report.micros);
-  if (report.stages_per_rank > 1) title += fmt::format(", {} stages a rank", report.stages_per_rank);
-  if (report.batches > 1) title += fmt::format(", {} global batches", report.batches);
-  return {title,
-          fmt::format("step {}, bubble {:.2f} %, {} parameters", seconds_text(report.step_seconds),
-                      100 * report.simulation.bubble, count_text(static_cast<double>(report.parameters)))};
 }
 
 }  // namespace

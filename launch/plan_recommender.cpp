@@ -159,17 +159,6 @@ Json to_json(const RecommendPlan& plan) {
   return json;
 }
 
-PictureText picture_text(const RecommendPlan& plan) {
-  return {
-      fmt::format("A step of a recommender: {} tables, {} samples over {} rank{}",
-                  plan.placement.tables().size(), plan.setup.global_batch, plan.placement.ranks(),
-                  plan.placement.ranks() == 1 ? "" : "s"),
-      fmt::format(
-          "{:.3f} ms predicted; overlapping work of a rank, each part taken from the rank with most of it",
-          1e3 * plan.step.times.step),
-      {"compute", "exchange", "fetch"}};
-}
-
 std::string recommender_text(const RecommendConfig& run) {
   return fmt::format("{} rank{}, placement {}{}", run.mesh.ranks, run.mesh.ranks == 1 ? "" : "s",
                      run.placement.placement.text(), run.placement.bf16_exchange ? ", vectors in bf16" : "");

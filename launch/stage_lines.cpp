@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/bytes_text.h"
+
 namespace trifold::launch {
 
 namespace {
@@ -46,17 +48,6 @@ std::string blocks_text(const StageReport& stage, const HeadBlocks& head, int lo
 }
 
 }  // namespace
-
-std::string count_text(double value) {
-  const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
-  size_t unit = 0;
-  for (; value >= 1000 && unit < 6; ++unit) value /= 1000;
-  return fmt::format("{:.{}f}{}", value, unit == 0 ? 0 : value < 10 ? 2 : 1, units[unit]);
-}
-
-std::string rate_text(double per_second) {
-  return fmt::format("{:.{}f}", per_second, per_second < 10 ? 2 : per_second < 100 ? 1 : 0);
-}
 
 std::vector<std::string> stage_lines(const std::vector<StageReport>& stages, int pipeline_ranks) {
   const HeadBlocks head = head_of(stages);

@@ -1,5 +1,7 @@
 #include "plan/report.h"
 
+#include "core/bytes_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -349,6 +351,16 @@ const ActivationMemory& CountedActivations::of(int rank, const RankPlan& row,
     if (known == row) return memory;
   rows.emplace_back(row, count());
   return rows.back().second;
+}
+
+PictureText picture_text(const PlanReport& report) {
+  std::string title = fmt::format("{}: {} pipeline rank{}, {} micro-batches", report.schedule,
+                                  report.pipeline, report.pipeline == 1 ? "" : "s", report.micros);
+  if (report.stages_per_rank > 1) title += fmt::format(", {} stages a rank", report.stages_per_rank);
+  if (report.batches > 1) title += fmt::format(", {} global batches", report.batches);
+  return {title,
+          fmt::format("step {}, bubble {:.2f} %, {} parameters", seconds_text(report.step_seconds),
+                      100 * report.simulation.bubble, count_text(static_cast<double>(report.parameters)))};
 }
 
 }  // namespace trifold

@@ -23,6 +23,7 @@
 #include "plan/costs.h"
 #include "plan/forecast/hardware_forecast.h"
 #include "plan/planned_run.h"
+#include "plan/step_svg.h"
 #include "schedule/automatic.h"
 #include "schedule/check.h"
 #include "schedule/simulate.h"
@@ -108,6 +109,9 @@ class CountedActivations {
 // BadInput for mistakes in a file of measured times.
 PlanReport make_plan_report(const PlannedRun& planned, const PlannedMachine& machine,
                             CountedActivations* counted = nullptr);
+
+// The title of the picture of a plan's simulated step.
+PictureText picture_text(const PlanReport& report);
 
 // The main results of a plan, without picture, comparisons and checks: for searches, which make many.
 struct PlanOutcome {

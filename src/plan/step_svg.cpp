@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "core/markup_text.h"
 #include "schedule/action_colors.h"
 
 namespace trifold {
@@ -17,19 +18,6 @@ namespace {
 
 // Up to this number every action is a separate box.
 constexpr size_t kMostBoxes = 12'000;
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<')
-      result += "&lt;";
-    else if (c == '&')
-      result += "&amp;";
-    else
-      result += c;
-  }
-  return result;
-}
 
 struct TimeUnit {
   double seconds;
@@ -140,9 +128,9 @@ class Picture {
 
   void titles() {
     print("<text x=\"{}\" y=\"27\" style=\"font-size:17px;font-weight:bold\">{}</text>\n", kMargin,
-          escaped(text_.title));
+          markup_text(text_.title));
     print("<text x=\"{}\" y=\"47\" class=\"l\" style=\"fill:#555\">{}</text>\n", kMargin,
-          escaped(text_.subtitle));
+          markup_text(text_.subtitle));
   }
 
   void rows() {
@@ -155,7 +143,7 @@ class Picture {
       const bool two_lines = row_ >= 24 && !named;
       print("<text class=\"r\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kLeft - 10,
             y(rank) + (two_lines ? row_ / 2 - 1 : row_ / 2 + 4),
-            named ? escaped(text_.lines[rank]) : fmt::format("rank {}", rank));
+            named ? markup_text(text_.lines[rank]) : fmt::format("rank {}", rank));
       if (two_lines)
         print("<text class=\"s\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", kLeft - 10, y(rank) + row_ / 2 + 11,
               stages_text(static_cast<int>(rank)));

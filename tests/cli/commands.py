@@ -39,10 +39,11 @@ JOBS = {
     "score": (["score", "--load", "dlrm", "--data", "day.csv", "--dictionaries-of", "clicks", *ONE], {"--output": "new.csv"}),
     "evaluate-recommender": (["evaluate", "--load", "dlrm", "--data", "clicks", *ONE], {"--json": "new.json"}),
     "doctor": (["doctor"], {"--json": "new.json"}),
+    "report": (["report", "old.jsonl", "--flight", "flight"], {"--output": "new.html", "--trace": "new.pftrace"}),
 }
 
 # Options that name files which the jobs above do not write: files without a name, and a cache for a GPU.
-UNWRITTEN = {"--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products"}
+UNWRITTEN = {"--flight-dir", "--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products"}
 # Options of a run that a plan has and does not carry out.
 OF_THE_RUN = {"--save", "--log-json", "--tensorboard-dir"}
 
@@ -56,6 +57,7 @@ class CommandsTest(ProgramTest):
         text = "".join("the cat sat on the mat and the dog ran to the sea\n" for _ in range(samples))
         (self.folder / "text.txt").write_text(text)
         (self.folder / "plan.cfg").write_text("lr = 1e-3\n")
+        (self.folder / "old.jsonl").write_text('{"step":1,"loss":2.5,"lr":0.1}\n')
         (self.folder / "device.json").write_text(DEVICE)
         for name, count in (("train.tsv", 40), ("dev.tsv", 10)):
             lines = [f"{rng.choice(('plus', 'star'))}\tcat {rng.choice('+*')} dog" for _ in range(count)]
@@ -67,7 +69,8 @@ class CommandsTest(ProgramTest):
         self.trifold("preprocess", "--input", "day.csv", "--output", "clicks", "--label", "click", "--sparse", "user", "--dense", "age")
         self.trifold("recommend", "--train-data", "clicks", *TABLES, "--train-iters", "2", "--save", "dlrm")
         self.trifold("tokenize", "--input", "text.txt", "--output-prefix", "pair")
-        self.trifold("pretrain", *SMALL, "--data-path", "text.txt", "--train-iters", "2", "--save", "gpt")
+        self.trifold("pretrain", *SMALL, "--data-path", "text.txt", "--train-iters", "2", "--save", "gpt",
+                     "--flight-dir", "flight")
         self.trifold("convert", "--load", "gpt", "--save", "model")
         (self.folder / "bert.txt").write_text("\n\n".join("\n".join("cat + dog * sun sea" for _ in range(6)) for _ in range(6)))
         self.trifold("pretrain", "--model-type", "bert", *GPT[:8], "--max-position-embeddings", "64", "--micro-batch-size", "8", "--lr",

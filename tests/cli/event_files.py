@@ -1,7 +1,12 @@
 """An independent reader of TensorBoard's event files, from the published formats alone: TFRecord with masked CRC-32C, and the
 messages Event and Summary in protobuf's encoding."""
 
+import shutil
 import struct
+import subprocess
+import unittest
+
+from program import TRIFOLD
 
 
 def table():
@@ -106,3 +111,15 @@ class Events:
         if plugin != b"text" or first(tensor, 1) != 7:
             raise ValueError(f"{tag}: neither a scalar nor a text")
         self.texts.setdefault(tag, []).append((step, first(tensor, 8).decode()))
+
+
+def skip_without_protozero(test):
+    """Skips a test case where the program was built without the encoder of these files."""
+    (test.folder / "tiny").write_text("to be or not to be " * 40)
+    line = ("pretrain --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --micro-batch-size 1 --lr 1e-3 "
+            "--lr-decay-style constant --split 1,0,0 --train-iters 1 --data-path tiny --tensorboard-dir probe").split()
+    done = subprocess.run([TRIFOLD, *line], cwd=test.folder, capture_output=True, text=True, timeout=60, check=False)
+    if "built without protozero" in done.stderr:
+        raise unittest.SkipTest("the program was built without protozero")
+    shutil.rmtree(test.folder / "probe")
+    (test.folder / "tiny").unlink()

@@ -6,7 +6,7 @@ import itertools
 import math
 import unittest
 
-from event_files import Events, crc32c
+from event_files import Events, crc32c, skip_without_protozero
 from program import CLICKS, ProgramTest
 
 EXPERTS = ["--num-experts", 4, "--moe-router-topk", 2, "--disable-bias-linear"]
@@ -39,6 +39,10 @@ def numbers_of_log(lines):
 
 
 class TensorBoard(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        skip_without_protozero(self)
+
     def event_files(self, folder="tb"):
         return sorted((self.folder / folder).glob("events.out.tfevents.*"))
 

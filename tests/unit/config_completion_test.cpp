@@ -34,7 +34,7 @@ TEST(ConfigCompletion, OffersCommands) {
   EXPECT_EQ(
       completions("trifold \"\""),
       "pretrain finetune generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
-      "plan-recommender score evaluate-recommender plan-lines doctor completion man-page --help --version");
+      "plan-recommender score evaluate-recommender plan-lines report doctor completion man-page --help --version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");
 }
 

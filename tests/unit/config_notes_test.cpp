@@ -64,9 +64,9 @@ TEST(ConfigNotes, AreOfTheseOptionsAlone) {
       });
   EXPECT_EQ(noted, (std::set<std::string>{
                        "allow-changed-data", "async-save", "check-replicas", "cp-comm-type", "eval-interval",
-                       "eval-iters", "metrics-address", "moe-buffer-factor", "moe-token-dispatcher-type", "on-save-error",
-                       "save-interval", "save-retain", "schedule-max-in-flight", "seed", "sequence-parallel",
-                       "timeout-floor-seconds", "top-k", "top-p", "zero-reduce"}));
+                       "eval-iters", "metrics-address", "moe-buffer-factor", "moe-token-dispatcher-type",
+                       "on-save-error", "save-interval", "save-retain", "schedule-max-in-flight", "seed",
+                       "sequence-parallel", "timeout-floor-seconds", "top-k", "top-p", "zero-reduce"}));
 }
 
 TEST(ConfigNotes, AreReadFromTheCommandLine) {

@@ -196,6 +196,13 @@ const std::vector<CommandInfo>& commands() {
            {"trifold plan --lines layouts.txt --closed-form    # each line: options of trifold plan",
             "trifold plan --lines layouts.txt"}},
           kOneProcess, "plan", "lines"),
+      command<ReportConfig>(
+          {"report",
+           "show one or several runs as a page: curves, rates, events, options, the planned step",
+           "RUN... --output FILE.html",
+           {"trifold report run/log.jsonl --output run.html",
+            "trifold report one two/log.jsonl --output both.html    # a folder with one log, and a log"}},
+          kOneProcess),
       command<DoctorConfig>({"doctor",
                              "report what this host and this build have, what is missing and how to get it",
                              "[options]",

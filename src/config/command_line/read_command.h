@@ -80,7 +80,7 @@ void check_unused(const Config& config, const OptionTable& table, Parsed& parsed
     add_unused_by_optimizer(table, parsed);
 }
 
-// Uses the positional words: the folder of `inspect`; a mistake in every other command.
+// Uses the positional words: the folder of `inspect`, the logs of `report`; a mistake in every other command.
 template <class Config>
 void take_positional(Config&, Parsed& parsed) {
   for (const std::string& word : parsed.positional)
@@ -93,10 +93,13 @@ inline void take_positional(InspectConfig& config, Parsed& parsed) {
                                           parsed.positional[i]));
 }
 
-// Completes the outputs whose names the command makes, or whose kind other options decide.
+inline void take_positional(ReportConfig& config, Parsed& parsed) { config.runs = parsed.positional; }
+
+// Completes the files that options do not name: outputs whose names the command makes, or whose kind other options
+// decide, and inputs given without an option.
 template <class Config>
-void settle_outputs(const Config&, std::vector<NamedFile>&) {}
-inline void settle_outputs(const TokenizeConfig& config, std::vector<NamedFile>& files) {
+void settle_files(const Config&, std::vector<NamedFile>&) {}
+inline void settle_files(const TokenizeConfig& config, std::vector<NamedFile>& files) {
   for (NamedFile& prefix : std::exchange(files, {})) {
     if (prefix.use != FileUse::TokenPairs) {
       files.push_back(prefix);
@@ -106,8 +109,11 @@ inline void settle_outputs(const TokenizeConfig& config, std::vector<NamedFile>&
       files.push_back({prefix.option, fmt::format("{}_{}_document", prefix.path, key), prefix.use});
   }
 }
+inline void settle_files(const ReportConfig& config, std::vector<NamedFile>& files) {
+  for (const std::string& run : config.runs) files.push_back({"RUN", run, FileUse::Read});
+}
 // A recommender is converted to a file, a language model to a folder.
-inline void settle_outputs(const ConvertConfig&, std::vector<NamedFile>& files) {
+inline void settle_files(const ConvertConfig&, std::vector<NamedFile>& files) {
   for (NamedFile& file : files) {
     if (file.use != FileUse::Filled) continue;
     if (file.path.ends_with(".onnx")) file.marks = {{"\x08\x07\x12\x07trifold", ""}};
@@ -159,7 +165,7 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
   if (info.one_process && environment.mpi_processes > 1)
     bad_input("this command runs as one process: start it without the MPI launcher");
   remarks.files = files_of(table, parsed);
-  settle_outputs(config, remarks.files.files);
+  settle_files(config, remarks.files.files);
   check_overwrite(remarks.files);
   return config;
 }

@@ -65,6 +65,10 @@ OptionTable options_of(DoctorConfig& config);
 Findings findings(const DoctorConfig& config);
 DoctorConfig resolve(DoctorConfig config);
 
+OptionTable options_of(ReportConfig& config);
+Findings findings(const ReportConfig& config);
+ReportConfig resolve(ReportConfig config);
+
 OptionTable options_of(TokenizeConfig& config);
 Findings findings(const TokenizeConfig& config);
 TokenizeConfig resolve(TokenizeConfig config);
@@ -101,9 +105,10 @@ struct TextRequest {
 };
 
 // A command with its configuration, checked and resolved, or a text to print.
-using Request = std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig,
-                             InspectConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig,
-                             TokenizeConfig, PreprocessConfig, RecommendConfig, PlanRecommenderConfig,
-                             PlanLinesConfig, ScoreConfig, EvaluateRecommenderConfig, DoctorConfig>;
+using Request =
+    std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
+                 ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig,
+                 RecommendConfig, PlanRecommenderConfig, PlanLinesConfig, ScoreConfig,
+                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig>;
 
 }  // namespace trifold

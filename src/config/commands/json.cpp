@@ -137,6 +137,22 @@ ModelConfig model_from_json(const nlohmann::json& json) {
   return model;
 }
 
+PretrainConfig pretrain_from_json(const nlohmann::json& json) {
+  PretrainConfig config;
+  if (json.is_object() && json.contains("model") && json["model"].is_string())
+    config.model.model = json["model"].get<std::string>();
+  read_table(options_of(config), json);
+  if (config.model.model) config.model = without_sizes_of_file(std::move(config.model));
+  if (config.batch.train_epochs) config.batch.train_iters = PretrainConfig().batch.train_iters;
+  return config;
+}
+
+RecommendConfig recommend_from_json(const nlohmann::json& json) {
+  RecommendConfig config;
+  read_table(options_of(config), json);
+  return config;
+}
+
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
   data.tokenizer_type.reset();
   data.tokenizer_model.reset();

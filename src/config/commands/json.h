@@ -22,6 +22,10 @@ nlohmann::json tokenizer_to_json(const DataConfig& data);
 // The inverse of to_json. Throws Error(BadInput) naming the field that is missing, unknown, of the wrong type
 // or out of range.
 ModelConfig model_from_json(const nlohmann::json& json);
+// The configuration of a run from a value of to_json of the resolved one; unset options may be missing. It can be
+// resolved again: values that were derived from files or other options are left out where they exclude these.
+PretrainConfig pretrain_from_json(const nlohmann::json& json);
+RecommendConfig recommend_from_json(const nlohmann::json& json);
 // Sets the fields of tokenizer_to_json in `data` and leaves the others unchanged. Throws as model_from_json does.
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data);
 

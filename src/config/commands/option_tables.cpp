@@ -352,6 +352,27 @@ OptionTable options_of(DoctorConfig& config) {
   return table;
 }
 
+OptionTable options_of(ReportConfig& config) {
+  OptionTable table;
+  table.group("Report");
+  table.add("output", &config.output, "The page.")
+      .need()
+      .writes("FILE.html", {html_mark("report")})
+      .of_host();
+  table.group("Trace");
+  table
+      .add("trace", &config.trace,
+           "Also write what every rank did in its last steps, and the planned step beside it, for Perfetto.")
+      .writes("FILE", {{"\n", "made by trifold report"}})
+      .absent("none")
+      .needs("flight");
+  table.add("flight", &config.flight, "The files that the ranks of the first RUN left under --flight-dir.")
+      .reads("DIR")
+      .absent("none")
+      .only_with("trace");
+  return table;
+}
+
 OptionTable options_of(TokenizeConfig& config) {
   OptionTable table;
   table.group("Files");

@@ -171,6 +171,17 @@ Findings findings(const DoctorConfig& config) { return problems_of_options(confi
 
 DoctorConfig resolve(DoctorConfig config) { return without_problems(std::move(config)); }
 
+Findings findings(const ReportConfig& config) {
+  Problems problems = problems_of_options(config);
+  if (config.runs.empty())
+    problems.about()
+        .wrong("no run is named")
+        .right("name the logs: trifold report RUN... --output FILE.html");
+  return problems.findings();
+}
+
+ReportConfig resolve(ReportConfig config) { return without_problems(std::move(config)); }
+
 Findings findings(const TokenizeConfig& config) {
   Problems problems = problems_of_options(config);
   return problems.findings();

@@ -421,6 +421,14 @@ struct PlanLinesConfig {
   bool closed_form = false;  // step times alone, without memory and simulation
 };
 
+// `trifold report`: logs of runs as one page.
+struct ReportConfig {
+  std::vector<std::string> runs;     // required, given without an option name: logs, or folders that have one
+  std::string output;                // required
+  std::optional<std::string> trace;  // for Perfetto
+  std::optional<std::string> flight;  // the flight recorders' files
+};
+
 // `trifold doctor`: what this host and this build have.
 struct DoctorConfig {
   std::optional<std::string> json;  // file for the report; "-": standard output, instead of the table

@@ -10,9 +10,7 @@ std::string json_member(std::string_view command) {
   return fmt::format("\"made_by\": \"trifold {}\"", command);
 }
 
-std::string svg_comment(std::string_view command) {
-  return fmt::format("<!-- made by trifold {} -->", command);
-}
+std::string comment(std::string_view command) { return fmt::format("<!-- made by trifold {} -->", command); }
 
 // `text` after the first line of a document.
 std::string with_second_line(std::string document, const std::string& text) {
@@ -23,7 +21,8 @@ std::string with_second_line(std::string document, const std::string& text) {
 }  // namespace
 
 OutputMark json_mark(std::string_view command) { return {"{", json_member(command)}; }
-OutputMark svg_mark(std::string_view command) { return {"<svg", svg_comment(command)}; }
+OutputMark svg_mark(std::string_view command) { return {"<svg", comment(command)}; }
+OutputMark html_mark(std::string_view command) { return {"<!doctype html>", comment(command)}; }
 
 std::string marked_json(std::string object, std::string_view command) {
   const size_t member = object.find('"');
@@ -33,7 +32,11 @@ std::string marked_json(std::string object, std::string_view command) {
 }
 
 std::string marked_svg(std::string document, std::string_view command) {
-  return with_second_line(std::move(document), svg_comment(command));
+  return with_second_line(std::move(document), comment(command));
+}
+
+std::string marked_html(std::string document, std::string_view command) {
+  return with_second_line(std::move(document), comment(command));
 }
 
 }  // namespace trifold

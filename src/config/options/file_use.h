@@ -37,10 +37,14 @@ struct OutputMark {
 // The marks of JSON and SVG documents, which name the command that made them.
 OutputMark json_mark(std::string_view command);
 OutputMark svg_mark(std::string_view command);
+// The mark of an HTML document, whose second line it is.
+OutputMark html_mark(std::string_view command);
 // A JSON object, indented, with the mark as its first member.
 std::string marked_json(std::string object, std::string_view command);
 // An SVG document with the mark as a comment in its first element.
 std::string marked_svg(std::string document, std::string_view command);
+// An HTML document, whose first line is <!doctype html>, with the mark as a comment.
+std::string marked_html(std::string document, std::string_view command);
 
 // A file or folder that the command line names.
 struct NamedFile {

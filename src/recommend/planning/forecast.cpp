@@ -161,4 +161,15 @@ RecommendPlan make_recommend_plan(const PlanRecommenderConfig& given) {
   return plan;
 }
 
+PictureText picture_text(const RecommendPlan& plan) {
+  return {
+      fmt::format("A step of a recommender: {} tables, {} samples over {} rank{}",
+                  plan.placement.tables().size(), plan.setup.global_batch, plan.placement.ranks(),
+                  plan.placement.ranks() == 1 ? "" : "s"),
+      fmt::format(
+          "{:.3f} ms predicted; overlapping work of a rank, each part taken from the rank with most of it",
+          1e3 * plan.step.times.step),
+      {"compute", "exchange", "fetch"}};
+}
+
 }  // namespace trifold

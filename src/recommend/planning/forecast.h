@@ -26,6 +26,7 @@
 #include "embedding/planner.h"
 #include "embedding/step_marks.h"
 #include "plan/costs.h"
+#include "plan/step_svg.h"
 #include "recommend/recommend.h"
 #include "schedule/table_step.h"
 
@@ -86,6 +87,9 @@ struct RecommendPlan {
 // The tables and dense features given by the options if they have rows, or else by the data, which are opened. They are
 // also written to `run`, so that a measurement on synthetic clicks uses them.
 ClickSchema schema_to_plan(RecommendConfig& run);
+
+// The title of the picture of the step's simulation.
+PictureText picture_text(const RecommendPlan& plan);
 
 // Only the forecast, for a known schema. BadInput as below.
 RecommendPlan plan_on_schema(const PlanRecommenderConfig& config, const ClickSchema& schema);

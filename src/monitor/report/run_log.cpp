@@ -1,0 +1,152 @@
+#include "monitor/report/run_log.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/printable.h"
+#include "core/read_json.h"
+#include "files/mapped_lines.h"
+#include "monitor/record.h"
+
+namespace trifold {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kBegin = "{\"step\":";  // every line begins so
+constexpr size_t kMostPaths = 4096;
+
+bool begins_like_a_log(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(kBegin.size(), '\0');
+  file.read(begin.data(), std::ssize(begin));
+  return file && begin == kBegin;
+}
+
+// The only log in a folder.
+fs::path log_in(const fs::path& folder) {
+  std::vector<std::string> logs;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (begins_like_a_log(entry->path())) logs.push_back(printable(entry->path().filename().string()));
+  std::sort(logs.begin(), logs.end());
+  if (error) bad_input("{}: the folder cannot be read: {}", folder.string(), error.message());
+  if (logs.empty())
+    bad_input("{}: the folder has no log of --log-json: give the log itself", folder.string());
+  if (logs.size() > 1)
+    bad_input("{}: the folder has {} logs ({}): give one of them", folder.string(), logs.size(),
+              fmt::join(logs, ", "));
+  return folder / logs.front();
+}
+
+// The record that a line of the log stands for. Numbers of evaluations have no mark in the log, so their part follows
+// from the name of their first number, such as valid_loss.
+RunRecord record_of_line(const nlohmann::json& line) {
+  RunRecord record{.step = line["step"].get<int64_t>()};
+  bool trains = false;
+  for (const auto& item : line.items()) {
+    if (item.key() == "step") continue;
+    if (item.key() == "event" && item.value().is_string()) {
+      record.event = item.value().get<std::string>();
+      continue;
+    }
+    trains |= item.key() == "lr";
+    record.values[item.key()] = item.value();
+  }
+  if (record.event.empty() && !trains) record.part = "valid";
+  return record;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : file_(path), lines_(file_, "lines of a log are short") {
+    log_.path = path;
+  }
+
+  RunLog read() {
+    while (const std::optional<std::string_view> line = lines_.next())
+      if (!take(*line)) break;
+    if (log_.curves.empty() && log_.events.empty() && log_.starts == 0)
+      bad_input("{} has no lines of a log: give a file that --log-json wrote", log_.path);
+    return std::move(log_);
+  }
+
+ private:
+  bool is_last() const { return lines_.bytes_read() >= file_.size() && !file_.text().ends_with('\n'); }
+
+  // Returns false at an incomplete last line.
+  bool take(std::string_view text) {
+    const std::string where = fmt::format("{}:{}", log_.path, lines_.number());
+    nlohmann::json line;
+    try {
+      line = parse_json_record(text, where);
+    } catch (const Error&) {
+      if (is_last()) return false;
+      throw;
+    }
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer())
+      bad_input("{}: {} is no line of a log, which would be an object with a whole number 'step'", where,
+                printable(text, 60));
+    add(record_of_line(line));
+    return true;
+  }
+
+  void add(RunRecord record) {
+    if (record.step < 0) bad_input("{}:{}: step {} is negative", log_.path, lines_.number(), record.step);
+    log_.last_step = record.event.empty() ? std::max(log_.last_step, record.step) : log_.last_step;
+    if (record.event == "start") {
+      ++log_.starts;
+      log_.last_step = std::min(log_.last_step, record.step);
+      for (auto& [path, curve] : log_.curves) forget_from(curve, record.step + 1);
+      log_.start = record.values;
+      return;
+    }
+    if (!record.event.empty()) {
+      log_.events.push_back({record.step, record.event, record.values});
+      return;
+    }
+    for_each_number(record, [&](const std::string& path, double value) {
+      const auto found = log_.curves.find(path);
+      if (found == log_.curves.end() && log_.curves.size() >= kMostPaths) return;
+      Curve& curve = log_.curves[path];
+      forget_from(curve, record.step);
+      curve.push_back({record.step, value});
+    });
+  }
+  static void forget_from(Curve& curve, int64_t step) {
+    while (!curve.empty() && curve.back().step >= step) curve.pop_back();
+  }
+
+  MappedFile file_;
+  MappedLines lines_;
+  RunLog log_;
+};
+
+}  // namespace
+
+const Curve& RunLog::curve(const std::string& path) const {
+  static const Curve kNone;
+  const auto found = curves.find(path);
+  return found == curves.end() ? kNone : found->second;
+}
+
+RunLog read_run_log(const std::string& run) {
+  std::error_code ignored;
+  const std::string path = fs::is_directory(run, ignored) ? log_in(run).string() : run;
+  RunLog log = Reader(path).read();
+  log.first_step = log.last_step;
+  for (const auto& [name, curve] : log.curves)
+    if (!curve.empty()) log.first_step = std::min(log.first_step, curve.front().step);
+  return log;
+}
+
+}  // namespace trifold
