@@ -133,9 +133,9 @@ class Reader {
 
 }  // namespace
 
-const Curve& RunLog::curve(const std::string& path) const {
+const Curve& RunLog::curve(const std::string& number) const {
   static const Curve kNone;
-  const auto found = curves.find(path);
+  const auto found = curves.find(number);
   return found == curves.end() ? kNone : found->second;
 }
 

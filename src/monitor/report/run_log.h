@@ -32,8 +32,8 @@ struct RunLog {
   int64_t starts = 0;
   int64_t first_step = 0, last_step = 0;
 
-  // The curve of this path; empty if there is none.
-  const Curve& curve(const std::string& path) const;
+  // The curve of the number with this path; empty if there is none.
+  const Curve& curve(const std::string& number) const;
 };
 
 // `run` is a log, or a folder with exactly one. BadInput, naming file and line, for anything else. An incomplete last
