@@ -40,7 +40,7 @@ EXCEPTIONS = {("zero", "data_parallel")}
 APART = {"plan/forecast", "tokenize/unicode"}
 
 # Rooms whose sub-folders stand in an order: each uses itself and those before it.
-ORDERED = {"config": ["fields", "options", "subjects", "commands", "command_line"]}
+ORDERED = {"config": ["fields", "options", "subjects", "commands", "foreign", "command_line"]}
 
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')

@@ -136,7 +136,7 @@ FORMS = {
 # ---- Arrows inside src/config ----
 
 # Its sub-folders; each may include those before it.
-CONFIG_ORDER = ("fields", "options", "patterns", "groups", "subjects", "rules", "commands", "command_line")
+CONFIG_ORDER = ("fields", "options", "patterns", "groups", "subjects", "rules", "commands", "foreign", "command_line")
 
 # ---- Enums that say the same ----
 

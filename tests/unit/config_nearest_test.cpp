@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "config/command_line/synonyms.h"
-#include "config/commands/option_tables.h"
-#include "config/fields/config.h"
-
 namespace trifold {
 namespace {
 
@@ -50,29 +46,6 @@ TEST(ConfigNearest, NamesAlternatives) {
   EXPECT_EQ(alternatives(NameList{"a"}, "--"), "--a");
   EXPECT_EQ(alternatives(NameList{"a", "b"}, "--"), "--a or --b");
   EXPECT_EQ(alternatives(NameList{"a", "b", "c"}, ""), "a, b or c");
-}
-
-// A synonym leads to an option that is there, and is none itself.
-TEST(ConfigNearest, SynonymsLeadToOptions) {
-  PretrainConfig pretrain;
-  GenerateConfig generate;
-  const OptionTable table = options_of(pretrain);
-  const OptionTable other = options_of(generate);
-  for (const char* name :
-       {"learning-rate", "per-device-train-batch-size", "gradient-accumulation-steps", "max-steps",
-        "num-train-epochs", "block-size", "context-length", "n-layer", "n-head", "n-embd", "local-rank",
-        "attn-implementation", "nproc-per-node", "max-tokens"}) {
-    const Synonym* synonym = synonym_of(name);
-    ASSERT_NE(synonym, nullptr) << name;
-    EXPECT_EQ(synonym->theirs, name);
-    EXPECT_TRUE(!synonym->ours.empty() || !synonym->note.empty()) << name;
-    EXPECT_EQ(table.find(name), nullptr) << name;
-    if (!synonym->ours.empty()) {
-      const std::string ours(synonym->ours);
-      EXPECT_TRUE(table.find(ours) != nullptr || other.find(ours) != nullptr) << name;
-    }
-  }
-  EXPECT_EQ(synonym_of("hidden-size"), nullptr);
 }
 
 }  // namespace

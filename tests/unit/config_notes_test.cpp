@@ -113,9 +113,9 @@ TEST(ConfigNotes, FlagsOfOtherProgramsThatAskForWhatIsAlwaysDone) {
         "--use-flash-attn has no effect: attention never holds the whole matrix of scores: leave it out");
   // Commands that neither train nor plan have no such flags.
   expect_contains(refusal_of({"inspect", "d", "--flash-attn"}), "--flash-attn has no effect: ");
-  // These ask for a check, or an output, that would not be there.
-  for (const char* word : {"--exit-on-missing-checkpoint", "--deterministic-mode", "--moe-per-layer-logging"})
-    expect_contains(refusal_of(complete() + Words{word}), "is not available in this version of Trifold: ");
+  // This asks for a check that would not be there.
+  expect_contains(refusal_of(complete() + Words{"--verify-integrity"}),
+                  "is not available in this version of Trifold: ");
 }
 
 // Intervals that have no effect need not fit the windows of an asynchronous schedule.

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/program_options/option.hpp>
-#include <boost/program_options/options_description.hpp>
-#include <boost/program_options/parsers.hpp>
-#include <boost/program_options/value_semantic.hpp>
 #include <sstream>
 
+#include "config/command_line/boost_words.h"
 #include "config/command_line/command_info.h"
 #include "config/command_line/config_file.h"
-#include "config/command_line/synonyms.h"
-#include "config/command_line/unavailable.h"
 #include "config/fields/nearest.h"
+#include "config/foreign/translate.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -20,26 +16,6 @@ namespace trifold {
 namespace {
 
 namespace po = boost::program_options;
-
-// Values pass through Boost as plain text: set_value checks them more strictly than a lexical cast would.
-const po::value_semantic* semantic(const Option& option) {
-  if (is_flag(option)) return new po::untyped_value(true);  // Boost takes ownership
-  if (is_list(option)) return po::value<std::vector<std::string>>()->multitoken();
-  return po::value<std::string>();
-}
-
-po::options_description boost_options(const OptionTable& table) {
-  po::options_description result;
-  const auto add = [&](const Option& option) {
-    std::string names = option.name;
-    for (const std::string& alias : option.aliases) names += "," + alias;
-    for (const OldSpelling& old : option.old_spellings) names += "," + old.name;
-    result.add_options()(names.c_str(), semantic(option), "");
-  };
-  for (const Option& option : table.options()) add(option);
-  for (const Option& option : common_options().options()) add(option);
-  return result;
-}
 
 // "it is an option of trifold score": the other commands that have the option, if there are few; else "".
 std::string commands_with(const std::string& option) {
@@ -57,55 +33,6 @@ std::string commands_with(const std::string& option) {
   const auto found = kCommands.find(hyphenated(option));
   if (found == kCommands.end() || found->second.size() > kMost) return "";
   return fmt::format("it is an option of {}", fmt::join(found->second, ", "));
-}
-
-// The words that Boost found, and the values of flags written as --flag=value, for which Boost allows none.
-struct GivenWords {
-  std::vector<po::option> options;
-  std::map<std::string, std::string> flag_values;
-};
-
-// Boost calls this before it parses a word: it rewrites --some_name=value to --some-name=value and removes the value of
-// a flag.
-void rewrite(const OptionTable& table, std::string& word, GivenWords& result) {
-  if (!word.starts_with("--")) return;
-  const size_t equals = std::min(word.find('='), word.size());
-  std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), '_', '-');
-  if (equals == word.size()) return;
-  const std::string name = word.substr(2, equals - 2);
-  const Option* option = table.find(name);
-  if (option == nullptr) option = common_options().find(name);
-  if (option == nullptr || !is_flag(*option)) return;
-  result.flag_values[option->name] = word.substr(equals + 1);
-  word.resize(equals);
-}
-
-GivenWords boost_parse(const OptionTable& table, std::span<const std::string> arguments) {
-  using namespace po::command_line_style;
-  GivenWords result;
-  const po::options_description description = boost_options(table);
-  const auto rewrite_next = [&](std::vector<std::string>& words) {
-    rewrite(table, words.front(), result);
-    return std::vector<po::option>();
-  };
-  try {
-    result.options = po::command_line_parser(std::vector<std::string>(arguments.begin(), arguments.end()))
-                         .options(description)
-                         .style(allow_long | long_allow_adjacent | long_allow_next)
-                         .extra_style_parser(rewrite_next)
-                         .allow_unregistered()
-                         .run()
-                         .options;
-    return result;
-  } catch (const po::invalid_command_line_syntax& error) {
-    const std::string name = hyphenated(error.get_option_name());
-    using Syntax = po::invalid_syntax;
-    if (error.kind() == Syntax::missing_parameter) bad_input("{} needs a value", name);
-    if (error.kind() == Syntax::empty_adjacent_parameter) bad_input("{} has no value after the '='", name);
-    bad_input("{}: {}", name, error.what());
-  } catch (const po::error& error) {
-    bad_input("the command line cannot be read: {}", error.what());
-  }
 }
 
 std::vector<std::string> given_words(const GivenWords& words, const po::option& word, const Option& option) {
@@ -140,26 +67,34 @@ class Reader {
 
   void read_file(const std::string& file) {
     std::map<std::string, int> first_line;
-    for (const FileEntry& entry : entries_of(file)) {
-      const std::string place = fmt::format("{}:{}", file, entry.line);
-      const Option* option = table_.find(entry.name);
+    for (const PlacedOption& entry : own_entries(file)) {
+      const Option* option = table_.find(entry.option.name);
       if (option == nullptr) {
-        if (!(entry.value == "true" && is_always_done(entry.name, place + ": ")))
-          unknown(entry.name, place + ": ", "");
+        unknown(entry.option.name, entry.place + ": ", "");
         continue;
       }
-      if (is_rejected(*option, hyphenated(entry.name), place + ": ")) continue;
+      if (is_rejected(*option, entry.option.name, entry.place + ": ")) continue;
       const auto [before, is_new] = first_line.emplace(option->name, entry.line);
       if (is_new)
-        assign(*option, place, [&] { return split_value(entry.value, is_list(*option)); });
+        assign(*option, entry.place, [&] { return split_value(entry.text, is_list(*option)); });
       else
         problem(option->name,
-                fmt::format("{}: {} is already given in line {}", place, option->name, before->second));
+                fmt::format("{}: {} is already given in line {}", entry.place, option->name, before->second));
     }
   }
 
-  void read_words(const GivenWords& words) {
-    std::set<std::string> seen;
+  // Takes over what the translation of foreign options found.
+  void take_remarks(const Translator& translator) {
+    parsed_.notes.insert(parsed_.notes.end(), translator.notes().begin(), translator.notes().end());
+    parsed_.problems.insert(parsed_.problems.end(), translator.problems().begin(),
+                            translator.problems().end());
+    parsed_.doubtful.insert(translator.doubtful().begin(), translator.doubtful().end());
+  }
+
+  // `spellings`: Translator::spellings of the words.
+  void read_words(const GivenWords& words, const std::map<std::string, std::string>& spellings) {
+    spellings_ = spellings;
+    std::map<std::string, std::vector<std::string>> seen;
     bool after_unknown = false;  // words after an unknown option are probably its values
     for (const po::option& word : words.options) {
       if (word.string_key.empty()) {
@@ -167,27 +102,68 @@ class Reader {
         continue;
       }
       const Option* option = table_.find(word.string_key);
-      const bool is_set = word.value.empty() || word.value.front() == "true";
-      if (word.unregistered && is_set && is_always_done(hyphenated(word.string_key), "")) {
-        after_unknown = false;
-        continue;
-      }
       const Option* swallowed = option_taken_as_value(word);
       after_unknown = word.unregistered || swallowed != nullptr;
-      if (swallowed != nullptr)
+      if (swallowed != nullptr) {
         missing_value(word, *swallowed);
-      else if (word.unregistered)
+        continue;
+      }
+      if (word.unregistered) {
         unknown(hyphenated(word.string_key), "", "--");
-      else if (!seen.insert(word.string_key).second)
-        problem(word.string_key,
-                fmt::format("--{} is given twice: give it once{}", word.string_key,
-                            option && is_list(*option) ? ", with all its values after it" : ""));
+        continue;
+      }
+      std::vector<std::string> values = option == nullptr ? word.value : given_words(words, word, *option);
+      const auto [first, is_new] = seen.emplace(word.string_key, values);
+      if (!is_new)
+        repeated(word.string_key, option,
+                 values == first->second && words.flag_values.count(word.string_key) == 0);
       else if (option != nullptr && !is_rejected(*option, name_given(word), ""))
-        assign(*option, "command line", [&] { return given_words(words, word, *option); });
+        assign(*option, std::string(kCommandLine), [&] { return values; });
     }
   }
 
  private:
+  // An entry of a file after translation; `text` is its value as a file has it.
+  struct PlacedOption {
+    GivenOption option;
+    std::string text, place;
+    int line;
+  };
+
+  // The entries of a file, with own options in place of foreign ones.
+  std::vector<PlacedOption> own_entries(const std::string& file) {
+    Translator translator(table_, common_options());
+    std::vector<PlacedOption> given, own;
+    for (const FileEntry& entry : entries_of(file)) {
+      const std::string place = fmt::format("{}:{}", file, entry.line);
+      GivenOption option{hyphenated(entry.name), words_of(entry, translator.takes_several(entry.name))};
+      translator.add_given(option);
+      given.push_back({std::move(option), entry.value, place, entry.line});
+    }
+    for (PlacedOption& entry : given) {
+      const auto replacements = translator.take(entry.option, entry.place + ": ");
+      if (!replacements) {
+        own.push_back(std::move(entry));
+        continue;
+      }
+      for (const GivenOption& option : *replacements)
+        own.push_back({option, join_value(option.values, translator.takes_several(option.name)), entry.place,
+                       entry.line});
+    }
+    take_remarks(translator);
+    file_spellings_ = translator.spellings();
+    return own;
+  }
+
+  // The words of an entry; a malformed value is reported when the option takes it.
+  static std::vector<std::string> words_of(const FileEntry& entry, bool list) {
+    try {
+      return split_value(entry.value, list);
+    } catch (const Error&) {
+      return {entry.value};
+    }
+  }
+
   std::vector<FileEntry> entries_of(const std::string& file) {
     try {
       return read_config_file(file);
@@ -215,6 +191,16 @@ class Reader {
                                          word.string_key, next.name));
   }
 
+  // A second option of a name: a note if the values are the first's, as in published lines; else a problem.
+  void repeated(const std::string& name, const Option* option, bool same_value) {
+    if (same_value && option != nullptr)
+      parsed_.notes.push_back(fmt::format("--{} is given twice, with the same value", name));
+    else
+      problem(name,
+              fmt::format("--{} is given twice: give it once{}", name,
+                          option != nullptr && is_list(*option) ? ", with all its values after it" : ""));
+  }
+
   void problem(const std::string& option, std::string text) {
     parsed_.doubtful.insert(option);
     parsed_.problems.push_back(std::move(text));
@@ -233,27 +219,21 @@ class Reader {
     return false;
   }
 
+  // `place` is kCommandLine, or the file and line.
   template <class Texts>
   void assign(const Option& option, const std::string& place, Texts words) {
-    const bool in_file = place != "command line";
+    const bool in_file = place != kCommandLine;
+    const std::map<std::string, std::string>& spellings = in_file ? file_spellings_ : spellings_;
+    const auto spelling = spellings.find(option.name);
+    const std::string source =
+        spelling == spellings.end() ? place : fmt::format("{}, as {}", place, spelling->second);
     try {
       set_value(option, words());
       std::string& origin = parsed_.origins[option.name];
-      origin = origin.empty() ? place : fmt::format("{}, instead of {}", place, origin);
+      origin = origin.empty() ? source : fmt::format("{}, instead of {}", source, origin);
     } catch (const Error& error) {
       problem(option.name, in_file ? fmt::format("{}: {}", place, error.what()) : error.what());
     }
-  }
-
-  // Adds a note about a flag that requests what is always done, in a command that trains or plans.
-  bool is_always_done(const std::string& name, const std::string& place) {
-    if (table_.find("micro-batch-size") == nullptr) return false;
-    const std::optional<std::string> sentence = always_done(name);
-    if (!sentence) return false;
-    const std::string note = place + *sentence;
-    if (std::find(parsed_.notes.begin(), parsed_.notes.end(), note) == parsed_.notes.end())
-      parsed_.notes.push_back(note);
-    return true;
   }
 
   // `dashes` precedes an option's name where the unknown one was found.
@@ -267,17 +247,9 @@ class Reader {
       names.push_back(option.name);
       names.insert(names.end(), option.aliases.begin(), option.aliases.end());
     }
-    if (const auto sentence = unavailable(name)) {
-      parsed_.problems.push_back(place + *sentence);
-      return;
-    }
-    if (const auto sentence = always_done(name)) {
-      parsed_.problems.push_back(fmt::format("{}{}: leave it out", place, *sentence));
-      return;
-    }
-    if (const Synonym* synonym = synonym_of(name)) {
+    if (const ForeignOption* foreign = foreign_option(name)) {
       parsed_.problems.push_back(
-          fmt::format("{}unknown option {}{}: {}", place, dashes, name, advice_of(*synonym)));
+          fmt::format("{}unknown option {}{}: {}", place, dashes, name, advice_of(*foreign)));
       return;
     }
     const std::vector<std::string> close = similar(name, names);
@@ -291,12 +263,16 @@ class Reader {
         fmt::format("{}unknown option {}{}: {}", place, dashes, printable(name), fmt::join(advice, "; ")));
   }
 
-  std::string advice_of(const Synonym& synonym) {
-    if (synonym.ours.empty()) return std::string(synonym.note);
-    const Option* option = table_.find(std::string(synonym.ours));
+  // The name here of an option that the table of foreign options leaves to the reader.
+  std::string advice_of(const ForeignOption& foreign) {
+    const ForeignFate& fate = foreign.otherwise;
+    if (fate.kind == ForeignFate::Kind::Ours)
+      return fmt::format("Trifold's name for it is {}, which this command does not have", fate.text);
+    if (fate.ours.empty()) return fate.text;
+    const Option* option = table_.find(fate.ours);
     if (option != nullptr) parsed_.doubtful.insert(option->name);
-    return fmt::format("Trifold's name for it is --{}{}{}{}", synonym.ours, synonym.note.empty() ? "" : "; ",
-                       synonym.note, option == nullptr ? ", which this command does not have" : "");
+    return fmt::format("Trifold's name for it is --{}{}{}{}", fate.ours, fate.text.empty() ? "" : "; ",
+                       fate.text, option == nullptr ? ", which this command does not have" : "");
   }
 
   void positional(const po::option& word) {
@@ -310,6 +286,7 @@ class Reader {
 
   const OptionTable& table_;
   Parsed& parsed_;
+  std::map<std::string, std::string> spellings_, file_spellings_;  // Translator::spellings
 };
 
 // The common options bound to `values`.
@@ -362,7 +339,8 @@ Parsed parse_options(const OptionTable& table, std::span<const std::string> argu
   Parsed parsed;
   parsed.help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
   if (parsed.help) return parsed;
-  const GivenWords words = boost_parse(table, arguments);
+  Translator translator(table, common_options());
+  const GivenWords words = boost_parse(table, translator.translate(arguments));
   CommonValues common;
   read_common(words, common, parsed);
   parsed.config = common.config;
@@ -370,7 +348,8 @@ Parsed parse_options(const OptionTable& table, std::span<const std::string> argu
   parsed.print_config = common.print_config;
   Reader reader(table, parsed);
   if (common.config) reader.read_file(*common.config);
-  reader.read_words(words);
+  reader.take_remarks(translator);
+  reader.read_words(words, translator.spellings());
   return parsed;
 }
 

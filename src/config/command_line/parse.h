@@ -6,15 +6,20 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/options/option.h"
 
 namespace trifold {
 
+// The prefix of the origins of values that the command line gives.
+constexpr std::string_view kCommandLine = "command line";
+
 // The result of parse_options, besides the values, which it writes to the fields of the table.
 struct Parsed {
-  // The source of each given option's value: "command line", "run.ini:3", "command line, instead of run.ini:3".
+  // The source of each given option's value: "command line", "run.ini:3", "command line, instead of run.ini:3",
+  // "command line, as --use-distributed-optimizer".
   std::map<std::string, std::string> origins;
   std::vector<std::string> positional;  // words that belong to no option
   std::vector<std::string> problems;    // mistakes, one message each
@@ -27,7 +32,8 @@ struct Parsed {
   bool print_config = false;          // --print-config
 };
 
-// Parses `arguments` (the words after the command) and the file of --config. The command line overrides the file. Names
+// Parses `arguments` (the words after the command) and the file of --config. Options of other programs are translated
+// first (config/foreign/translate.h). The command line overrides the file. Names
 // must be complete (no abbreviations); underscores in them are read as hyphens. Mistakes are collected in `problems`.
 Parsed parse_options(const OptionTable& table, std::span<const std::string> arguments);
 

@@ -53,8 +53,6 @@ const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
 }
 
-constexpr std::string_view kCommandLine = "command line";  // prefix of the origins of its values
-
 // Records the options given on the command line in a configuration that takes other values from a checkpoint. A
 // configuration file may have been written by --print-config, which lists every option; there only a value other than
 // the default counts as given (inherit_model in commands/json.h).

@@ -1,0 +1,108 @@
+#include "config/foreign/foreign_options.h"
+
+#include <algorithm>
+
+#include "config/fields/spelling.h"
+#include "core/error.h"
+#include "core/read_json.h"
+
+namespace trifold {
+namespace {
+
+constexpr std::string_view kTable =
+#include "config/foreign/options.inc"
+    ;
+
+struct NamedKind {
+  const char* key;
+  ForeignFate::Kind kind;
+};
+constexpr NamedKind kKinds[] = {{"set", ForeignFate::Kind::Ours},
+                                {"always", ForeignFate::Kind::Always},
+                                {"nothing", ForeignFate::Kind::Nothing},
+                                {"refused", ForeignFate::Kind::Refused},
+                                {"advice", ForeignFate::Kind::Advice}};
+
+ForeignFate read_fate(const JsonView& entry) {
+  ForeignFate fate;
+  for (const NamedKind& named : kKinds) {
+    if (!entry.has(named.key)) continue;
+    if (fate.kind != ForeignFate::Kind::Unlisted) entry.refuse("one fate");
+    fate.kind = named.kind;
+    fate.text = entry.at(named.key).text();
+  }
+  fate.ours = entry.text("ours", "");
+  if (!fate.ours.empty() && fate.kind == ForeignFate::Kind::Unlisted) fate.kind = ForeignFate::Kind::Advice;
+  if (entry.has("unless")) {
+    entry.at("unless").each([&](const JsonView& name) { fate.unless.push_back(name.text()); });
+    fate.then = entry.at("then").text();
+  }
+  return fate;
+}
+
+ForeignOption read_option(const JsonView& entry) {
+  ForeignOption option;
+  if (entry.has("words"))
+    option.words = static_cast<int>(entry.at("words").integer(ForeignOption::kAnyNumber, 1));
+  option.otherwise = read_fate(entry);
+  if (entry.has("values"))
+    entry.at("values").members([&](const std::string& value, const JsonView& fate) {
+      option.values.emplace(folded(value), read_fate(fate));
+    });
+  if (option.values.empty() && option.otherwise.kind == ForeignFate::Kind::Unlisted)
+    entry.refuse("an entry with a fate");
+  return option;
+}
+
+// Adds a copy of the entry's option for each of its names.
+void add_options(const JsonView& entry, std::vector<ForeignOption>& options) {
+  ForeignOption option = read_option(entry);
+  const JsonView names = entry.at("name");
+  const auto add = [&](const JsonView& name) {
+    option.name = name.text();
+    options.push_back(option);
+  };
+  if (names.value().is_array())
+    names.each(add);
+  else
+    add(names);
+}
+
+}  // namespace
+
+const ForeignFate& ForeignOption::fate(std::span<const std::string> given) const {
+  const auto listed = given.size() == 1 ? values.find(folded(given.front())) : values.end();
+  return listed == values.end() ? otherwise : listed->second;
+}
+
+std::vector<ForeignOption> parse_foreign_options(std::string_view json) {
+  const nlohmann::json document = parse_json(json, "foreign options");
+  std::vector<ForeignOption> options;
+  JsonView(document, "foreign options").members([&](const std::string&, const JsonView& subject) {
+    subject.each([&](const JsonView& entry) { add_options(entry, options); });
+  });
+  const auto by_name = [](const ForeignOption& left, const ForeignOption& right) {
+    return left.name < right.name;
+  };
+  std::sort(options.begin(), options.end(), by_name);
+  const auto twice =
+      std::adjacent_find(options.begin(), options.end(),
+                         [](const auto& left, const auto& right) { return left.name == right.name; });
+  if (twice != options.end()) bad_input("foreign options: '{}' is listed twice", twice->name);
+  return options;
+}
+
+const std::vector<ForeignOption>& foreign_options() {
+  static const std::vector<ForeignOption> kOptions = parse_foreign_options(kTable);
+  return kOptions;
+}
+
+const ForeignOption* foreign_option(std::string_view name) {
+  const std::vector<ForeignOption>& options = foreign_options();
+  const auto found = std::lower_bound(
+      options.begin(), options.end(), name,
+      [](const ForeignOption& option, std::string_view wanted) { return option.name < wanted; });
+  return found == options.end() || found->name != name ? nullptr : &*found;
+}
+
+}  // namespace trifold

@@ -1,0 +1,48 @@
+// ForeignOption: an option of another program (Megatron-LM, DeepSpeed, Hugging Face's Trainer, torchrun, nanoGPT), and
+// its fate in a command here. All of them are data: options.inc is the one file to edit, and its first lines explain
+// its keys. An own option is listed there too if other programs give it values that have other names here.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trifold {
+
+struct ForeignFate {
+  enum class Kind {
+    Unlisted,  // the table does not decide: of an own option, the value is taken as it is
+    Ours,      // equals own options with values
+    Always,    // requests what is always done here
+    Nothing,   // concerns nothing that this program does; results do not depend on it
+    Refused,   // would change the result, and is not available
+    Advice,    // an unknown option, whose name here is known
+  };
+  Kind kind = Kind::Unlisted;
+  std::string text;  // Ours: "--zero-stage 1", where {} stands for the values given; else the reason
+  std::string ours;  // Advice: the equivalent option, without "--"; may be empty
+  std::vector<std::string> unless;  // Ours: options, own or foreign, with which the option has no effect, ...
+  std::string then;                 // ... and the reason why
+};
+
+struct ForeignOption {
+  static constexpr int kAnyNumber = -1;
+
+  std::string name;                                        // canonical spelling, without "--"
+  int words = 0;                                           // values that follow the name; 0: a flag
+  std::map<std::string, ForeignFate, std::less<>> values;  // by value, folded (config/fields/spelling.h), ...
+  ForeignFate otherwise;                                   // ... and of all other values
+
+  const ForeignFate& fate(std::span<const std::string> given) const;
+};
+
+// The entry for the option `name` (canonical spelling, without "--"); null if the table has none.
+const ForeignOption* foreign_option(std::string_view name);
+const std::vector<ForeignOption>& foreign_options();
+
+// Parses a table; throws Error(BadInput) that names the entry which breaks the form.
+std::vector<ForeignOption> parse_foreign_options(std::string_view json);
+
+}  // namespace trifold

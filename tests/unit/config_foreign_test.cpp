@@ -1,0 +1,172 @@
+// Options of other programs: the table, and what becomes of pasted words.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config/command_line/command_line.h"
+#include "config/foreign/foreign_options.h"
+#include "unit/config_validate_testing.h"
+
+namespace trifold {
+namespace {
+
+using Kind = ForeignFate::Kind;
+
+struct Taken {
+  PretrainConfig config;
+  Words notes;
+};
+
+Taken take(const Words& words) {
+  Words line{"trifold"};
+  const Words all = complete() + words;
+  line.insert(line.end(), all.begin(), all.end());
+  Remarks remarks;
+  auto config = std::get<PretrainConfig>(parse_command_line(line, {}, &remarks));
+  return {std::move(config), remarks.notes};
+}
+
+void for_each_fate(const ForeignOption& option, const auto& body) {
+  if (option.otherwise.kind != Kind::Unlisted) body(option.otherwise);
+  for (const auto& [value, fate] : option.values) body(fate);
+}
+
+// Own options that the table names exist, and a name of the table that is an own option has values only.
+TEST(ConfigForeign, TheTableLeadsToOptions) {
+  std::set<std::string> own, of_pretrain;
+  for (const CommandInfo& command : commands())
+    if (command.with_table != nullptr)
+      with_default_table(command.name, [&](const OptionTable& table) {
+        for (const Option& option : table.options()) {
+          own.insert(option.name);
+          if (command.name == "pretrain") of_pretrain.insert(option.name);
+        }
+      });
+  EXPECT_GT(foreign_options().size(), 500u);
+  for (const ForeignOption& option : foreign_options()) {
+    EXPECT_EQ(foreign_option(option.name), &option);
+    if (of_pretrain.count(option.name) > 0) {
+      EXPECT_FALSE(option.values.empty()) << option.name;
+      EXPECT_EQ(option.otherwise.kind, Kind::Unlisted) << option.name;
+    }
+    for_each_fate(option, [&](const ForeignFate& fate) {
+      EXPECT_TRUE(!fate.text.empty() || !fate.ours.empty()) << option.name;
+      EXPECT_TRUE(fate.ours.empty() || own.count(fate.ours) > 0) << option.name << " leads to " << fate.ours;
+      EXPECT_EQ(fate.unless.empty(), fate.then.empty()) << option.name;
+      if (fate.kind != Kind::Ours) return;
+      std::istringstream words(fate.text);
+      for (std::string word; words >> word;)
+        EXPECT_TRUE(!word.starts_with("--") || own.count(word.substr(2)) > 0)
+            << option.name << " sets " << word;
+    });
+  }
+  EXPECT_EQ(foreign_option("hidden-size"), nullptr);
+  EXPECT_EQ(foreign_option(""), nullptr);
+}
+
+TEST(ConfigForeign, ABrokenTableIsRefused) {
+  const auto refusal = [](const char* json) {
+    try {
+      parse_foreign_options(json);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(R"({"a": [{"name": "x", "always": "y"}]})"), "");
+  expect_contains(refusal(R"({"a": [{"name": "x"}]})"), "an entry with a fate is needed");
+  expect_contains(refusal(R"({"a": [{"name": "x", "always": "y", "nothing": "z"}]})"), "one fate is needed");
+  expect_contains(refusal(R"({"a": [{"name": ["x", "y", "x"], "always": "y"}]})"), "'x' is listed twice");
+  expect_contains(refusal(R"({"a": [{"name": "x", "words": 2, "always": "y"}]})"), "words");
+}
+
+TEST(ConfigForeign, OptionsBecomeOwnOnes) {
+  EXPECT_EQ(take({"--use-distributed-optimizer"}).config.zero.zero_stage, 1);
+  EXPECT_EQ(take({"--use_torch_fsdp2"}).config.zero.zero_stage, 3);
+  EXPECT_EQ(take({"--recompute-activations"}).config.mesh.recompute_granularity,
+            RecomputeGranularity::Selective);
+  EXPECT_EQ(take({"--virtual-pipeline-model-parallel-size=1"}).notes, Words{});
+  const Taken fsdp = take({"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads_params",
+                           "--use-distributed-optimizer"});
+  EXPECT_EQ(fsdp.config.zero.zero_stage, 3);
+  EXPECT_EQ(fsdp.notes.size(), 2u);
+  // Given with the same value, once or twice.
+  EXPECT_EQ(take({"--use-distributed-optimizer", "--zero-stage", "1", "--use-distributed-optimizer"})
+                .config.zero.zero_stage,
+            1);
+  const TemporaryFile file("use-distributed-optimizer = true\nclip-grad = 2\n");
+  const Taken from_file = take({"--config", file.path()});
+  EXPECT_EQ(from_file.config.zero.zero_stage, 1);
+  EXPECT_EQ(from_file.config.optimizer.clip_grad, 2);
+  EXPECT_EQ(take({"--config", file.path(), "--zero-stage", "2"}).config.zero.zero_stage, 2);
+}
+
+TEST(ConfigForeign, OriginsShowTheWordGiven) {
+  Words line{"trifold"};
+  const Words all = complete() + Words{"--use-distributed-optimizer", "--print-config"};
+  line.insert(line.end(), all.begin(), all.end());
+  expect_contains(std::get<TextRequest>(parse_command_line(line)).text,
+                  "command line, as --use-distributed-optimizer");
+}
+
+TEST(ConfigForeign, ContradictionsShowBoth) {
+  for (const Words& words : {Words{"--use-distributed-optimizer", "--zero-stage", "2"},
+                             Words{"--zero-stage=2", "--use-distributed-optimizer"}})
+    EXPECT_EQ(refusal_of(complete() + words),
+              "--use-distributed-optimizer is --zero-stage 1 here, but --zero-stage 2 is given: "
+              "leave one of them out");
+  EXPECT_EQ(refusal_of(complete() + Words{"--recompute-activations", "--checkpoint-activations"}),
+            "--checkpoint-activations is --recompute-granularity full here, but --recompute-granularity "
+            "selective is given by --recompute-activations: leave one of them out");
+  const TemporaryFile file("use-distributed-optimizer = true\nzero-stage = 3\n");
+  expect_contains(refusal_of(complete() + Words{"--config", file.path()}),
+                  ":1: --use-distributed-optimizer is --zero-stage 1 here, but --zero-stage 3 is given");
+}
+
+// A note takes as many words as the option has.
+TEST(ConfigForeign, NotesTakeTheirValues) {
+  EXPECT_EQ(take({"--num-workers", "2", "--split", "1"}).config.data.split, "1");
+  EXPECT_EQ(take({"--num-workers", "2"}).notes,
+            Words{"--num-workers 2 has no effect: samples are read ahead by a thread of each rank"});
+  EXPECT_EQ(take({"--num-workers=-1"}).notes.size(), 1u);
+  EXPECT_EQ(take({"--recompute-modules", "mlp", "moe", "--zero-stage", "1"}).config.zero.zero_stage, 1);
+  EXPECT_EQ(refusal_of(complete() + Words{"--num-workers"}), "--num-workers needs a value");
+  EXPECT_EQ(refusal_of(complete() + Words{"--num-workers", "--zero-stage", "1"}),
+            "--num-workers needs a value");
+  EXPECT_EQ(refusal_of(complete() + Words{"--num-workers", "1", "2"}), "'2' belongs to no option");
+  EXPECT_EQ(refusal_of(complete() + Words{"--use-distributed-optimizer", "yes"}),
+            "'yes' belongs to no option");
+  EXPECT_EQ(refusal_of(complete() + Words{"--use-distributed-optimizer=no"}),
+            "--use-distributed-optimizer is a flag, but 'no' is given: leave it out");
+}
+
+TEST(ConfigForeign, RefusalsHaveReasons) {
+  EXPECT_EQ(refusal_of(complete() + Words{"--rampup-batch-size", "16", "16", "5859375"}),
+            "--rampup-batch-size 16 16 5859375 is not available in this version of Trifold: the batch has "
+            "--global-batch-size sequences in every step; leave it out to train with that from the start");
+  expect_contains(refusal_of(complete() + Words{"--moe-router-dtype", "fp64"}), "routers compute in f32");
+  EXPECT_EQ(refusal_of(complete() + Words{"--moe-router-dtype", "f16"}),
+            "--moe-router-dtype f16 is not known: give one of fp32, fp64");
+  expect_contains(refusal_of(complete() + Words{"--override-opt_param-scheduler", "x"}),
+                  "'x' belongs to no option");
+}
+
+// Published lines repeat options.
+TEST(ConfigForeign, TheSameValueTwiceIsANote) {
+  EXPECT_EQ(take({"--clip-grad", "1.0", "--clip-grad", "1.0"}).notes,
+            Words{"--clip-grad is given twice, with the same value"});
+  EXPECT_EQ(refusal_of(complete() + Words{"--clip-grad", "1.0", "--clip-grad", "2.0"}),
+            "--clip-grad is given twice: give it once");
+}
+
+TEST(ConfigForeign, NamesOfOtherProgramsAreAdvice) {
+  EXPECT_EQ(refusal_of(complete() + Words{"--learning-rate", "1"}),
+            "unknown option --learning-rate: Trifold's name for it is --lr");
+  expect_contains(refusal_of(complete() + Words{"--local-rank", "1"}), "mpirun starts the ranks");
+  // A command without the own option.
+  expect_contains(refusal_of({"inspect", "d", "--use-distributed-optimizer"}),
+                  "Trifold's name for it is --zero-stage 1, which this command does not have");
+}
+
+}  // namespace
+}  // namespace trifold
