@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "clicks/click_columns.h"
-#include "clicks/nvidia/yaml.h"
 #include "core/float16.h"
+#include "files/yaml.h"
 #include "support/files.h"
 
 namespace trifold {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "clicks/click_files.h"
-#include "clicks/nvidia/yaml.h"
+#include "files/yaml.h"
 #include "preprocess/preprocess.h"
 #include "support/files.h"
 

@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "clicks/click_columns.h"
-#include "clicks/nvidia/yaml.h"
 #include "config/fields/number.h"
 #include "core/error.h"
 #include "core/input_file.h"
+#include "files/yaml.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-// Reads YAML that describes data, with libyaml.
+// Reads YAML with libyaml.
 #pragma once
 
 #include <nlohmann/json.hpp>

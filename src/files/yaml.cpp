@@ -1,4 +1,4 @@
-#include "clicks/nvidia/yaml.h"
+#include "files/yaml.h"
 
 #include <fmt/format.h>
 #include <yaml.h>
