@@ -17,6 +17,7 @@ int run(const FinetuneConfig& config, Ranks& ranks);
 int run(const GenerateConfig& config, Ranks& ranks);
 int run(const EvaluateConfig& config, Ranks& ranks);
 int run(const InspectConfig& config);
+int run(const ImportConfig& config);
 int run(const ReshardConfig& config);
 int run(const ConvertConfig& config);
 int run(const BenchConfig& config, Ranks& ranks);

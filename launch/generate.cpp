@@ -22,10 +22,10 @@ std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const Chec
   DataConfig data;
   data.tokenizer_type = config.tokenizer_type;
   data.tokenizer_model = config.tokenizer_model;
+  data.tokenizer_merges = config.tokenizer_merges;
   data.eod_token = config.eod_token;
   inherit_tokenizer(data, checkpoint, true);
-  std::unique_ptr<Tokenizer> tokenizer =
-      make_tokenizer(*data.tokenizer_type, data.tokenizer_model, true, data.eod_token);
+  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(data, true);
   if (tokenizer->vocab_size() > *checkpoint.model.vocab_size)
     bad_input(
         "the model of {} has {} tokens, its tokenizer {}: name the tokenizer it was trained with, "

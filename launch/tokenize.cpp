@@ -18,8 +18,8 @@ int run(const TokenizeConfig& config) {
     bad_input("--{} has no effect on {}, a plain text file: leave it out, or name a .json or .jsonl file",
               skips ? "on-bad-record skip" : "json-keys", config.input);
   BadRecords bad(config.on_bad_record, config.max_bad_records);
-  const auto tokenizer =
-      make_tokenizer(config.tokenizer_type, config.tokenizer_model, config.append_eod, config.eod_token);
+  const auto tokenizer = make_tokenizer(config.tokenizer_type, config.tokenizer_model, config.append_eod,
+                                        config.eod_token, config.tokenizer_merges);
   TokenizeOptions options;
   options.input = config.input;
   options.output_prefix = config.output_prefix;

@@ -133,8 +133,8 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, const Dat
   // The library's default ids belong to another vocabulary.
   std::optional<int32_t> end;
   std::unique_ptr<Tokenizer> tokenizer;
-  if (data.tokenizer_type)
-    tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model, false, data.eod_token);
+  if (data.tokenizer_type && data.tokenizer_type != TokenizerType::Null)
+    tokenizer = make_tokenizer(data, false);
   if (tokenizer) end = tokenizer->eod();
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
   if (tokenizer)

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "tokenize/end_token.h"
 #include "tokenize/tokenizer.h"
+#include "tokenize/vocabulary_files.h"
 
 namespace trifold {
 
@@ -68,8 +69,23 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
     if (file.role == FileInfo::Role::Attachment)
       files.push_back({checkpoint.directory() / file.name, file.name});
   if (!files.empty() || !data.tokenizer_model) return files;
-  const bool json = data.tokenizer_type == TokenizerType::HuggingFace;
-  return {{*data.tokenizer_model, json ? kTokenizerJson : kSentencePieceModel}};
+  const auto name = [&]() -> const char* {
+    switch (*data.tokenizer_type) {
+      case TokenizerType::HuggingFace:
+        return kTokenizerJson;
+      case TokenizerType::Gpt2Bpe:
+        return "vocab.json";
+      case TokenizerType::WordPieceLower:
+      case TokenizerType::WordPieceCased:
+        return "vocab.txt";
+      default:
+        return kSentencePieceModel;
+    }
+  }();
+  files.push_back({*data.tokenizer_model, name});
+  if (data.tokenizer_type == TokenizerType::Gpt2Bpe)
+    files.push_back({merges_beside(*data.tokenizer_model, data.tokenizer_merges), kMergesName});
+  return files;
 }
 
 }  // namespace trifold

@@ -1,5 +1,7 @@
 #include "run/start.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -76,15 +78,31 @@ std::optional<std::string> newest_unmarked(const std::string& root) {
   return std::nullopt;
 }
 
+// The checkpoint of a step in a folder. BadInput, with the steps there, if there is none.
+std::string checkpoint_of_step(const std::string& root, int64_t step) {
+  std::vector<int64_t> steps;
+  for (const auto& [there, folder] : checkpoints_in(root)) {
+    if (there == step) return folder.string();
+    steps.push_back(there);
+  }
+  bad_input("--ckpt-step {}: {} {}", step, root,
+            steps.empty()
+                ? "is no folder with checkpoints: leave it out, or give the folder in --load"
+                : fmt::format("has checkpoints of the steps {}: give one of them", fmt::join(steps, ", ")));
+}
+
 }  // namespace
 
 RunStart choose_start(const CheckpointConfig& config) {
   if (config.auto_resume && config.save && !checkpoints_in(*config.save).empty())
-    return {config.save, LoadPart::All, true};
+    return {config.save, LoadPart::All, true, false};
   if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
   const LoadPart weights = config.moe_use_upcycling ? LoadPart::Dense : LoadPart::Weights;
-  return {config.load, config.finetune ? weights : LoadPart::All, false};
+  RunStart start{config.load, config.finetune ? weights : LoadPart::All, false};
+  if (config.ckpt_step) start.from = checkpoint_of_step(*config.load, *config.ckpt_step);
+  start.new_optimizer = config.no_load_optim && !config.finetune;
+  return start;
 }
 
 CheckpointReader checkpoint_of(const RunStart& start) {

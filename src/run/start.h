@@ -27,6 +27,7 @@ struct RunStart {
   std::optional<std::string> from;  // one checkpoint or a folder of them; absent: random weights
   LoadPart part = LoadPart::All;
   bool may_fall_back = false;  // to an older checkpoint if the newest is damaged
+  bool new_optimizer = false;  // LoadPart::All without the optimizer state (--no-load-optim)
 };
 
 // Chooses the start from the options and the folders. A folder whose checkpoints are all damaged does not lead to a new

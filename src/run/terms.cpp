@@ -150,9 +150,15 @@ void RunTerms::add(const std::string& option, const DataFingerprint& data) {
 
 void RunTerms::add(const DataConfig& data, const DataFingerprint& files) {
   if (!data.arrays.empty()) return add("--arrays", files);
-  const DataPaths paths = parse_data_paths(data.data_path);
-  if (paths.weights) add({"the weights of --data-path", fmt::format("{}", fmt::join(*paths.weights, " "))});
-  add("--data-path", files);
+  const std::pair<const char*, const std::vector<std::string>*> blends[] = {
+      {"--data-path", &data.data_path},
+      {"--train-data-path", &data.train_data_path},
+      {"--valid-data-path", &data.valid_data_path}};
+  for (const auto& [option, words] : blends)
+    if (!words->empty())
+      if (const DataPaths paths = parse_data_paths(*words); paths.weights)
+        add({fmt::format("the weights of {}", option), fmt::format("{}", fmt::join(*paths.weights, " "))});
+  add(data.mock_data ? "--mock-data" : data.data_path.empty() ? "--train-data-path" : "--data-path", files);
 }
 
 void RunTerms::add_file(const std::string& option, const std::string& path) {

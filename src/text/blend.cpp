@@ -107,4 +107,14 @@ BlendIndices blend_exhaustive(std::span<const int64_t> sizes) {
   return blend;
 }
 
+std::vector<std::string> text_paths(const DataConfig& config) {
+  std::vector<std::string> paths;
+  for (const auto* words : {&config.data_path, &config.train_data_path, &config.valid_data_path}) {
+    if (words->empty()) continue;
+    const DataPaths some = parse_data_paths(*words);
+    paths.insert(paths.end(), some.paths.begin(), some.paths.end());
+  }
+  return paths;
+}
+
 }  // namespace trifold

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "config/fields/config.h"
+
 namespace trifold {
 
 // The parsed --data-path: one or more paths, and the share of the samples of each (absent: all samples of each, once).
@@ -19,6 +21,9 @@ struct DataPaths {
 // none of the supposed weights is a number; then all are paths. BadInput if only some are numbers, for a negative
 // weight, for weights that are all 0, and for no path at all.
 DataPaths parse_data_paths(std::span<const std::string> words);
+// All paths of a configuration's text: of --data-path, or of --train-data-path and --valid-data-path; none for
+// --mock-data.
+std::vector<std::string> text_paths(const DataConfig& config);
 
 // Sample i of a blend is sample `sample[i]` of data set `dataset[i]`.
 struct BlendIndices {

@@ -48,16 +48,16 @@ int64_t with_surplus(int64_t samples) {
 std::unique_ptr<Tokenizer> open_tokenizer(const DataConfig& config) {
   if (!config.arrays.empty()) return nullptr;  // arrays
   const bool documents = given_option_of_documents(config).has_value();
-  if (config.tokenizer_type)
-    return make_tokenizer(*config.tokenizer_type, config.tokenizer_model, documents, config.eod_token);
+  const std::vector<std::string> paths = text_paths(config);
+  const auto is_tokens = [](const std::string& path) { return kind_of(path) == PathKind::Indexed; };
+  const bool all_tokens = std::all_of(paths.begin(), paths.end(), is_tokens);
+  if (config.tokenizer_type == TokenizerType::Null && all_tokens) return nullptr;
+  if (config.tokenizer_type) return make_tokenizer(config, documents);
   if (config.tokenizer_model)
     bad_input("--tokenizer-model {}: also give --tokenizer-type sentencepiece or huggingface",
               *config.tokenizer_model);
-  for (const std::string& path : parse_data_paths(config.data_path).paths) {
-    if (kind_of(path) != PathKind::Indexed)
-      return make_tokenizer(TokenizerType::Byte, std::nullopt, documents, config.eod_token);
-  }
-  return nullptr;
+  if (all_tokens) return nullptr;
+  return make_tokenizer(TokenizerType::Byte, std::nullopt, documents, config.eod_token);
 }
 
 Corpus::Corpus(const DataConfig& config, int64_t vocab_size)

@@ -125,10 +125,12 @@ DataFingerprint fingerprint_of(const DataConfig& config) {
     for (const std::string& word : config.arrays) files.push_back(file_of_array(word));
     return fingerprint_of_paths(files);
   }
-  std::vector<std::string> paths = parse_data_paths(config.data_path).paths;
+  if (config.mock_data) return {{{"random tokens (--mock-data)", 0, 0, 0}}};
+  std::vector<std::string> paths = text_paths(config);
   const bool text = std::any_of(paths.begin(), paths.end(),
                                 [](const std::string& path) { return !is_indexed_prefix(path); });
   if (text && config.tokenizer_model) paths.push_back(*config.tokenizer_model);
+  if (text && config.tokenizer_merges) paths.push_back(*config.tokenizer_merges);
   return fingerprint_of_paths(paths);
 }
 

@@ -10,6 +10,7 @@
 #include "files/mapped_file.h"
 #include "tokenize/end_token.h"
 #include "tokenize/unicode/unicode.h"
+#include "tokenize/vocabulary_files.h"
 
 namespace trifold {
 
@@ -79,6 +80,8 @@ struct HuggingFaceTokenizer::Model {
                 file);
     fingerprint = model_fingerprint("huggingface", content);
   }
+  explicit Model(const TokenizerParts& parts)
+      : file(parts.file), json(parts.json), fingerprint(parts.fingerprint) {}
 
   std::string file;
   nlohmann::json json;
@@ -90,6 +93,14 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file,
     : HuggingFaceTokenizer(Model(file), end_token) {
 } catch (Error& error) {
   if (!std::string_view(error.what()).starts_with(file)) error.add_context(file);
+  throw;
+}
+
+HuggingFaceTokenizer::HuggingFaceTokenizer(const TokenizerParts& parts,
+                                           const std::optional<std::string>& end_token) try
+    : HuggingFaceTokenizer(Model(parts), end_token) {
+} catch (Error& error) {
+  if (!std::string_view(error.what()).starts_with(parts.file)) error.add_context(parts.file);
   throw;
 }
 

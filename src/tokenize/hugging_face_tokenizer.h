@@ -19,6 +19,8 @@
 
 namespace trifold {
 
+struct TokenizerParts;
+
 class HuggingFaceTokenizer : public Tokenizer {
  public:
   // BadInput, naming the file, if it is missing, is not a tokenizer.json, or is of an unsupported kind; the message
@@ -26,6 +28,8 @@ class HuggingFaceTokenizer : public Tokenizer {
   // tokenize/end_token.h finds.
   explicit HuggingFaceTokenizer(const std::string& file,
                                 const std::optional<std::string>& end_token = std::nullopt);
+  // Makes the tokenizer from parts that other files hold (tokenize/vocabulary_files.h).
+  HuggingFaceTokenizer(const TokenizerParts& parts, const std::optional<std::string>& end_token);
 
   int64_t vocab_size() const override { return std::ssize(tokens_); }
   std::optional<int32_t> eod() const override { return eod_; }

@@ -11,6 +11,7 @@
 #include "tokenize/document_encoder.h"
 #include "tokenize/end_token.h"
 #include "tokenize/hugging_face_tokenizer.h"
+#include "tokenize/vocabulary_files.h"
 
 namespace trifold {
 
@@ -162,7 +163,8 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
 std::string SentencePieceTokenizer::name_of_token(int32_t id) const { return processor_->IdToPiece(id); }
 
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
-                                          bool ends_documents, const std::optional<std::string>& end_token) {
+                                          bool ends_documents, const std::optional<std::string>& end_token,
+                                          const std::optional<std::string>& merges_file) {
   switch (type) {
     case TokenizerType::Byte:
       if (end_token)
@@ -178,8 +180,27 @@ std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optiona
       if (!model_file)
         bad_input("--tokenizer-type huggingface needs --tokenizer-model FILE, a tokenizer.json");
       return std::make_unique<HuggingFaceTokenizer>(*model_file, end_token);
+    case TokenizerType::Gpt2Bpe:
+    case TokenizerType::WordPieceLower:
+    case TokenizerType::WordPieceCased:
+      if (!model_file)
+        bad_input("--tokenizer-type {} needs --tokenizer-model FILE, the vocabulary", name_of(type));
+      return std::make_unique<HuggingFaceTokenizer>(
+          type == TokenizerType::Gpt2Bpe
+              ? read_gpt2_files(*model_file, merges_file)
+              : read_word_pieces(*model_file, type == TokenizerType::WordPieceLower),
+          end_token);
+    case TokenizerType::Null:
+      bad_input(
+          "--tokenizer-type null: text needs a tokenizer; "
+          "null is for data that are token ids already, .bin/.idx or --mock-data");
   }
   fail("an unknown type of tokenizer");
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data, bool ends_documents) {
+  return make_tokenizer(*data.tokenizer_type, data.tokenizer_model, ends_documents, data.eod_token,
+                        data.tokenizer_merges);
 }
 
 }  // namespace trifold

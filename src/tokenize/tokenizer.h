@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/fields/choices.h"
+#include "config/fields/config.h"
 #include "tokenize/text_lines.h"
 
 namespace sentencepiece {
@@ -124,9 +124,12 @@ class SentencePieceTokenizer : public Tokenizer {
 
 // The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a required model that is missing, or one that
 // is given but not used. `ends_documents`: the byte tokenizer must have a token that ends documents; other tokenizers
-// have one or not. `end_token` is the value of --eod-token.
+// have one or not. `end_token` is the value of --eod-token, `merges_file` that of --tokenizer-merges.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
                                           bool ends_documents = false,
-                                          const std::optional<std::string>& end_token = std::nullopt);
+                                          const std::optional<std::string>& end_token = std::nullopt,
+                                          const std::optional<std::string>& merges_file = std::nullopt);
+// The tokenizer of a configuration whose type is known.
+std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data, bool ends_documents);
 
 }  // namespace trifold

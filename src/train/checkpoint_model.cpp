@@ -63,7 +63,8 @@ void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
     throw;
   }
   // A run stores absolute paths; a file kept in the checkpoint is stored by name only.
-  if (data.tokenizer_model) data.tokenizer_model = (reader.directory() / *data.tokenizer_model).string();
+  for (std::optional<std::string>* file : {&data.tokenizer_model, &data.tokenizer_merges})
+    if (*file) *file = (reader.directory() / **file).string();
 }
 
 CheckpointModel describe_checkpoint(const CheckpointReader& reader) {
@@ -103,6 +104,7 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
               from.directory);
   data.tokenizer_type = from.data.tokenizer_type;
   data.tokenizer_model = from.data.tokenizer_model;
+  data.tokenizer_merges = from.data.tokenizer_merges;
   if (!data.eod_token) data.eod_token = from.data.eod_token;
 }
 

@@ -122,8 +122,9 @@ FinetuneJob prepare(FinetuneConfig config) {
   DataConfig& data = config.run.data;
   inherit_tokenizer(data, from, true);
   // The finetuned checkpoint stores this path and may be used from another folder.
-  if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*data.tokenizer_type, data.tokenizer_model);
+  for (std::optional<std::string>* file : {&data.tokenizer_model, &data.tokenizer_merges})
+    if (*file) *file = std::filesystem::absolute(**file).string();
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(data, false);
   if (bert_vocabulary(*tokenizer) > *job.model.vocab_size)
     bad_input(
         "the model has {} tokens, the tokenizer and BERT's own are {}: name the tokenizer the model was "

@@ -25,7 +25,7 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
   if (meta.step > 0 && passes != batch.train_epochs.has_value())
     bad_input("{} was trained with --{}, which orders samples differently: resume with it, not with --{}",
               name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
-  if (batch.train_epochs && !batch.train_samples) return;  // a mistake in the data, which is already reported
+  if (batch.train_epochs && !batch.pass_samples) return;  // a mistake in the data, which is already reported
   if (meta.step < batch.train_iters || lacks_evaluation(start, config.checkpoint)) return;
   if (batch.train_epochs)
     bad_input("{} has done all of --train-epochs {} already; give more epochs to continue", name,
@@ -58,11 +58,14 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   check_not_marked(start, config.checkpoint);
   compare_checkpoint_model(meta.model, to_json(config.model), start.part);
   if (start.part != LoadPart::All) return 0;
-  if (std::all_of(reader.tensors().begin(), reader.tensors().end(),
+  if (!start.new_optimizer &&
+      std::all_of(reader.tensors().begin(), reader.tensors().end(),
                   [](const TensorInfo& tensor) { return is_weight(tensor.name); }) &&
       !make_update_rule(config.optimizer)->state_names().empty())
-    bad_input("{} holds weights, but no state of the optimizer: give --finetune to start from these weights",
-              name);
+    bad_input(
+        "{} holds weights, but no state of the optimizer: give --finetune to start from these weights, or "
+        "--no-load-optim to continue with them",
+        name);
   const JsonView run(meta.config, name + ": config");
   const int64_t batch = meta.step == 0                 ? 0
                         : run.has("global_batch_size") ? run.at("global_batch_size").integer(1)
@@ -72,7 +75,7 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
               batch, batch, *config.batch.global_batch_size);
   if (!is_finished(start, config)) check_length(start, config, meta, name);
   // Only the last batch of whole passes may be smaller.
-  const bool passes = config.batch.train_samples || config.batch.train_epochs;
+  const bool passes = config.batch.pass_samples || config.batch.train_epochs;
   if (!passes && meta.consumed_samples != meta.step * *config.batch.global_batch_size)
     bad_input("{} is damaged: its manifest says {} samples for {} steps of {}", name, meta.consumed_samples,
               meta.step, *config.batch.global_batch_size);

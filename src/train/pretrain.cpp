@@ -16,6 +16,7 @@
 #include "tasks/bert_samples.h"
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
+#include "train/mock_text.h"
 #include "train/model_start.h"
 
 namespace trifold {
@@ -25,11 +26,13 @@ void resolve_vocabulary(ModelConfig& model, DataConfig& data) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(data);
   if (!tokenizer) {
     if (!model.vocab_size)
-      bad_input("--vocab-size is needed: a .bin/.idx data set does not record the size of its vocabulary");
+      bad_input("--vocab-size is needed: {} the size of its vocabulary",
+                data.mock_data ? "--mock-data does not have" : "a .bin/.idx data set does not record");
     return;
   }
   // A checkpoint stores the path of the tokenizer's model and may be used from another folder.
-  if (data.tokenizer_model) data.tokenizer_model = std::filesystem::absolute(*data.tokenizer_model).string();
+  for (std::optional<std::string>* file : {&data.tokenizer_model, &data.tokenizer_merges})
+    if (*file) *file = std::filesystem::absolute(**file).string();
   if (!data.tokenizer_type) data.tokenizer_type = TokenizerType::Byte;  // the only one that needs no file
   const LanguageFamily& family = language_family(model);
   const int64_t needed = family.vocabulary(*tokenizer);
@@ -105,10 +108,20 @@ std::unique_ptr<DataSource> open_validation(const PretrainConfig& config, const 
   return corpus.source(Split::Valid, config.model.seq_length, samples, config.seed);
 }
 
+// The text for a part of the data. --train-data-path and --valid-data-path are whole parts.
+std::unique_ptr<TrainingText> open_text(const PretrainConfig& config, Split part) {
+  if (config.data.mock_data) return std::make_unique<MockText>(config.model);
+  DataConfig data = config.data;
+  if (!data.train_data_path.empty()) {
+    data.data_path = part == Split::Train ? data.train_data_path : data.valid_data_path;
+    data.split = part == Split::Train ? "1,0,0" : "0,1,0";
+  }
+  return language_family(config.model)
+      .open_text(config.model, data, accumulate_type(compute_type(config.precision)));
+}
+
 void open_data(PretrainJob& job) {
-  const std::unique_ptr<TrainingText> text =
-      language_family(job.config.model)
-          .open_text(job.config.model, job.config.data, accumulate_type(compute_type(job.config.precision)));
+  const std::unique_ptr<TrainingText> text = open_text(job.config, Split::Train);
   const TrainingText& corpus = *text;
   const PretrainConfig& config = job.config;
   job.bad_records = corpus.bad_records();
@@ -119,7 +132,11 @@ void open_data(PretrainJob& job) {
     const int64_t samples = config.batch.train_iters * *config.batch.global_batch_size;
     job.train = corpus.source(Split::Train, config.model.seq_length, samples, config.seed);
   }
-  if (config.eval.eval_interval && config.eval.eval_iters > 0) job.valid = open_validation(config, corpus);
+  if (!config.eval.eval_interval || config.eval.eval_iters == 0) return;
+  if (config.data.train_data_path.empty())
+    job.valid = open_validation(config, corpus);
+  else
+    job.valid = open_validation(config, *open_text(config, Split::Valid));
 }
 
 }  // namespace
@@ -196,7 +213,7 @@ class PretrainRun final : public TrainingRun {
 
   Savable& state() override { return trainer_; }
   std::vector<std::string> load(const std::string& path) override {
-    return trainer_.load(path, job_.start.part);
+    return trainer_.load(path, job_.start.part, job_.start.new_optimizer);
   }
   void begin(std::vector<std::string> changes, std::vector<std::string> processes) override {
     trainer_.measure_peak();

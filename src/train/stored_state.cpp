@@ -42,6 +42,7 @@ void check_choices(const JsonView& choices, const ModelConfig& model) {
 void check_state(const CheckpointMeta& meta, const ModelConfig& model, const std::string& name) {
   const JsonView state(meta.state, name + ": state");
   if (state.has("skipped_steps")) state.at("skipped_steps").integer(0, meta.step);
+  if (state.has("optimizer_began")) state.at("optimizer_began").integer(0, meta.step);
   if (state.has("best")) {
     BestEvaluation best("", BestEvaluation::Better::Higher);  // the direction does not matter here
     best.restore(state.at("best"), meta.step);

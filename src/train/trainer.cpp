@@ -154,7 +154,7 @@ ReadOrder Trainer::read_order() const {
   order.count = (config_.batch.train_iters - steps_done_) * planned_->order().micros;
   order.rows = rows_here(replica_.model().row_cut, train_.seq_length(), mesh.sizes(), mesh.coords());
   order.permutation = activations_.micro_order;
-  if (config_.batch.train_samples) order.end = *config_.batch.train_samples;
+  if (config_.batch.pass_samples) order.end = *config_.batch.pass_samples;
   return order;
 }
 
@@ -174,8 +174,8 @@ int64_t Trainer::tokens_per_step() const {
 
 int64_t Trainer::samples_of_batch(int64_t ahead) const {
   const int64_t full = *config_.batch.global_batch_size;
-  if (!config_.batch.train_samples) return full;
-  return std::clamp<int64_t>(*config_.batch.train_samples - consumed_samples_ - ahead * full, 0, full);
+  if (!config_.batch.pass_samples) return full;
+  return std::clamp<int64_t>(*config_.batch.pass_samples - consumed_samples_ - ahead * full, 0, full);
 }
 
 double Trainer::rate_of(int64_t step) const {
@@ -225,7 +225,7 @@ void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
 void Trainer::count_ahead() {
   const Mesh& mesh = replica_.mesh();
   const int64_t micro_batch = config_.batch.micro_batch_size;
-  const int64_t end = config_.batch.train_samples.value_or(train_.samples());
+  const int64_t end = config_.batch.pass_samples.value_or(train_.samples());
   int64_t first = consumed_samples_ + mesh.coord(Axis::Dp) * micro_batch;
   counts_.assign(static_cast<size_t>(planned_->order().batches), {});
   for (LabelCount& count : counts_)
@@ -303,9 +303,10 @@ double Trainer::update(const LossSums& sums) {
     loads_->write_choices(executor_->host_values());
   }
   const int64_t updates = updates_before(steps_done_);
-  optimizer_.step(
-      0, {rate_of(updates), updates + 1, mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},
-      stream);
+  optimizer_.step(0,
+                  {rate_of(updates), updates + 1 - optimizer_began_,
+                   mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},
+                  stream);
   return norm;
 }
 

@@ -72,10 +72,12 @@ class Trainer final : public Savable {
                                  const SaveOptions& options) override;
 
   // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in any type
-  // (rounded to nearest where that is narrower), or loads its weights only. Returns the differences from the
+  // (rounded to nearest where that is narrower), or loads its weights only. With `new_optimizer` it continues without the
+  // optimizer state. Returns the differences from the
   // configuration that wrote the checkpoint, one line each. Collective: a failure of one rank (a damaged file, say) is
   // an Error on all, after which another checkpoint may be loaded.
-  std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All);
+  std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All,
+                                bool new_optimizer = false);
 
   // Shows every step, repeated ones included, to `watch` (null: none): for tests that make a step fail.
   void watch(StepWatch* watch) { watch_ = watch; }
@@ -207,7 +209,8 @@ class Trainer final : public Savable {
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
   int64_t consumed_samples_ = 0;
-  int64_t skipped_ = 0;  // steps done without an update (StepSkip)
+  int64_t skipped_ = 0;          // steps done without an update (StepSkip)
+  int64_t optimizer_began_ = 0;  // updates before the optimizer state began (--no-load-optim)
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   std::string capture_note_;

@@ -24,10 +24,21 @@
 
 namespace trifold {
 
+namespace {
+
+void keep_weights(std::vector<NamedTensor>& tensors) {
+  std::erase_if(tensors, [](const NamedTensor& tensor) { return !is_weight(tensor.spec.name); });
+}
+
+}  // namespace
+
 std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   replica_.weights().finish(replica_.compute());
   const RankLayout& layout = replica_.layout();
-  return stored_tensors(layout.params(), optimizer_, [&](ParamId id) { return to_load || layout.saves(id); });
+  std::vector<NamedTensor> tensors =
+      stored_tensors(layout.params(), optimizer_, [&](ParamId id) { return to_load || layout.saves(id); });
+  if (!to_load && config_.checkpoint.no_save_optim) keep_weights(tensors);
+  return tensors;
 }
 
 std::vector<NamedTensor> Trainer::held_tensors() {
@@ -53,6 +64,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                   {"scale", scaler_.state().scale},
                   {"steps_without_overflow", scaler_.state().steps_without_overflow},
                   {"overflows_left", scaler_.state().overflows_left}}}};
+  if (optimizer_began_ > 0) meta.state["optimizer_began"] = optimizer_began_;
   if (loads_ && loads_->keeps_choices()) meta.state["expert_choices"] = loads_->state();
   const std::string bookmark = train_.bookmark(consumed_samples_);
   if (!bookmark.empty()) meta.state["data"] = bookmark;
@@ -117,21 +129,20 @@ void leave_out_head(std::vector<NamedTensor>& wanted, const ParamList& params, c
 
 }  // namespace
 
-std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
+std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, bool new_optimizer) {
   std::optional<CheckpointReader> reader;
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
     reader.emplace(path);
     compare_checkpoint_model(reader->meta().model, to_json(config_.model), part);
     if (part == LoadPart::All) check_state(reader->meta(), config_.model, reader->directory().string());
     // Only whole passes may have ended with a smaller batch.
-    check(part != LoadPart::All || config_.batch.train_samples ||
+    check(part != LoadPart::All || config_.batch.pass_samples ||
               reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
           "{} was trained with another global batch size", reader->directory().string());
     TensorsOnHost host(checkpoint_tensors(true), replica_.ops(), replica_.compute());
     host.fetch();  // tensors missing in the checkpoint keep their values
     std::vector<NamedTensor> wanted = host.tensors();
-    if (part != LoadPart::All)
-      std::erase_if(wanted, [](const NamedTensor& tensor) { return !is_weight(tensor.spec.name); });
+    if (part != LoadPart::All || new_optimizer) keep_weights(wanted);
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
     if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
     reader->load(wanted, FloatConversion::Allow);
@@ -147,6 +158,10 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part) {
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};
   std::vector<std::string> changes = changes_since(reader->meta());
   resume_at(reader->meta(), changes);
+  if (new_optimizer) {
+    optimizer_began_ = updates_before(steps_done_);
+    changes.push_back("--no-load-optim: the optimizer state begins anew");
+  }
   return changes;
 }
 
@@ -155,6 +170,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   consumed_samples_ = meta.consumed_samples;
   const JsonView state(meta.state, "the checkpoint's state");
   skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
+  optimizer_began_ = state.has("optimizer_began") ? state.at("optimizer_began").integer(0) : 0;
   if (state.has("best")) best_.restore(state.at("best"), meta.step);
   // A run without a dynamic loss scale has no state to restore.
   if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {

@@ -186,9 +186,9 @@ RunReport Trainer::report() {
     report.planned_bytes = std::max(report.planned_bytes, rank.predicted_total());
   report.first_step = steps_done_ + 1;
   report.last_step = config_.batch.train_iters;
-  if (config_.batch.train_epochs && config_.batch.train_samples) {
+  if (config_.batch.train_epochs && config_.batch.pass_samples) {
     const int64_t left = config_.batch.train_iters - steps_done_;
-    report.passes = {*config_.batch.train_epochs, *config_.batch.train_samples,
+    report.passes = {*config_.batch.train_epochs, *config_.batch.pass_samples,
                      left > 0 ? samples_of_batch(left - 1) : 0};
   }
   if (valid_ != nullptr) {

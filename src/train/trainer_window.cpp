@@ -49,7 +49,8 @@ void Trainer::Window::step(const Action& action) {
   t.replica_.weights().begin_version(steps_, stream);
   const int64_t updates = t.updates_before(step) - skipped_;
   if (counts)
-    t.optimizer_.step(steps_, {t.rate_of(updates), updates + 1, factors_[index]}, stream);
+    t.optimizer_.step(steps_, {t.rate_of(updates), updates + 1 - t.optimizer_began_, factors_[index]},
+                      stream);
   else
     ++skipped_;  // all tokens are masked, so every gradient is 0
   t.grads_.restart(stream);

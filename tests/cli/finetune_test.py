@@ -165,7 +165,7 @@ class Finetune(ProgramTest):
         _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", status=2)
         self.assertIn("was not tuned for a task: give --train-data", text)
         _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", "--tokenizer-model", "moved.model", status=2)
-        self.assertIn("--tokenizer-model moved.model has no effect without --tokenizer-type sentencepiece or huggingface", text)
+        self.assertIn("--tokenizer-model moved.model has no effect without --tokenizer-type sentencepiece or huggingface or gpt2-bpe", text)
         unused = {"--optimizer": "lamb", "--weight-decay": 0.5, "--hidden-dropout": 0.5, "--seed": 3, "--recompute-granularity": "full"}
         _, text = self.ask("--load", "bert", "--valid-data", "train.tsv", *(word for pair in unused.items() for word in pair),
                            status=2)

@@ -63,7 +63,8 @@ class Outputs(CommandsTest):
         """The jobs have every output of every command."""
         inputs = {"--load", "--data-path", "--train-data", "--valid-data", "--data", "--dictionaries-of", "--config", "--tokenizer-model",
                   "--input", "--hardware", "--costs", "--schedule", "--schedule-costs", "--auto-layout", "--init-weights",
-                  "--changed-since", "--diff", "--flight", "--lines", "--model", "--arrays"}
+                  "--changed-since", "--diff", "--flight", "--lines", "--model", "--arrays", "--tokenizer-merges", "--train-data-path",
+                  "--valid-data-path"}
         wanted = {}
         for name, (line, outputs) in JOBS.items():
             command = "plan-recommender" if name == "plan-recommender" else "evaluate-recommender" if "recommender" in name else line[0]

@@ -21,7 +21,7 @@ PretrainConfig passes_run(int64_t samples, int64_t batch = kBatch) {
   config.batch.micro_batch_size = 1;
   config.batch.global_batch_size = batch;
   config.batch.train_epochs = 1;
-  config.batch.train_samples = samples;
+  config.batch.pass_samples = samples;
   config.batch.train_iters = (samples + batch - 1) / batch;
   config.lr.lr_warmup_iters = 0;
   config.lr.lr_decay_style = LrDecayStyle::Constant;
@@ -130,7 +130,7 @@ TEST(LastBatch, EndsAnAsynchronousRun) {
     ASSERT_EQ(one.losses.size(), 5U);
     expect_near(trained(on_mesh(config, 3, 1, 2)), one);
     PretrainConfig longer = alone;
-    longer.batch.train_samples = 5 * kBatch;
+    longer.batch.pass_samples = 5 * kBatch;
     EXPECT_GT(relative_error(train(longer).losses.back(), one.losses.back()), 1e-6);
   }
 }
@@ -167,15 +167,15 @@ TEST(LastBatch, ResumesToTheBit) {
   // Further passes continue after the last sample: 5 + 29 samples are left, the first of their steps full again.
   PretrainConfig more = config;
   more.batch.train_epochs = 2;
-  more.batch.train_samples = 2 * (2 * kBatch + 5);
+  more.batch.pass_samples = 2 * (2 * kBatch + 5);
   more.batch.train_iters = 3 + 3;
-  const Counting data(*more.batch.train_samples);
+  const Counting data(*more.batch.pass_samples);
   run_on_ranks(more.mesh, [&](Communicator& world) {
     Trainer trainer(world, more, data, nullptr);
     trainer.load(second);
     EXPECT_EQ(trainer.step().consumed_samples, 2 * kBatch + 5 + kBatch);
     trainer.step();
-    EXPECT_EQ(trainer.step().consumed_samples, *more.batch.train_samples);
+    EXPECT_EQ(trainer.step().consumed_samples, *more.batch.pass_samples);
   });
   EXPECT_EQ(data.seen().begin()->first, 2 * kBatch + 5);
   EXPECT_EQ(static_cast<int64_t>(data.seen().size()), 2 * kBatch + 5);

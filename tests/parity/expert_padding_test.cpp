@@ -24,7 +24,7 @@ PretrainConfig short_step(int64_t samples, int64_t batch, RouterBalance balance)
   config.batch.global_batch_size = batch;
   config.eval.eval_iters = 7;
   config.batch.train_epochs = 1;
-  config.batch.train_samples = samples;
+  config.batch.pass_samples = samples;
   config.batch.train_iters = (samples + batch - 1) / batch;
   config.lr.lr_warmup_iters = 0;
   config.lr.lr_decay_style = LrDecayStyle::Constant;

@@ -33,7 +33,7 @@ TEST(ConfigCompletion, OffersCommands) {
   EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess plan-recommender plan-lines");
   EXPECT_EQ(
       completions("trifold \"\""),
-      "pretrain finetune generate evaluate inspect reshard convert bench plan tokenize preprocess recommend "
+      "pretrain finetune generate evaluate inspect import-config reshard convert bench plan tokenize preprocess recommend "
       "plan-recommender score evaluate-recommender plan-lines report doctor completion man-page --help --version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");
 }
@@ -41,7 +41,8 @@ TEST(ConfigCompletion, OffersCommands) {
 TEST(ConfigCompletion, OffersOptionsOfTheCommand) {
   EXPECT_EQ(
       completions("trifold pretrain --lr-w"),
-      "--lr-warmup-iters --lr-warmup-fraction --lr-warmup-init --lr-wsd-decay-style --lr-wsd-decay-iters");
+      "--lr-warmup-iters --lr-warmup-fraction --lr-warmup-init --lr-wsd-decay-style --lr-wsd-decay-iters "
+      "--lr-warmup-samples --lr-wsd-decay-samples");
   EXPECT_EQ(completions("trifold pretrain --tp"), "--tp");
   EXPECT_EQ(completions("trifold inspect --"),
             "--verify --diff --flight --config --overwrite --print-config --help");

@@ -168,5 +168,83 @@ TEST(ConfigForeign, NamesOfOtherProgramsAreAdvice) {
                   "Trifold's name for it is --zero-stage 1, which this command does not have");
 }
 
+// Lengths in samples are whole steps, and a note says how many.
+TEST(ConfigForeign, SamplesAreSteps) {
+  const Words words = {"pretrain", "--num-layers", "4",  "--hidden-size",      "128", "--num-attention-heads",
+                       "4",        "--seq-length", "64", "--micro-batch-size", "4",   "--lr",
+                       "1",        "--data-path",  "x"};
+  const auto read_line = [](const Words& line) {
+    Words all{"trifold"};
+    all.insert(all.end(), line.begin(), line.end());
+    Remarks remarks;
+    auto config = std::get<PretrainConfig>(parse_command_line(all, {}, &remarks));
+    return Taken{std::move(config), remarks.notes};
+  };
+  const Words samples = {"--train-samples", "1000", "--lr-decay-samples", "900", "--lr-warmup-samples", "33"};
+  const Taken taken = read_line(words + samples + Words{"--global-batch-size", "16"});
+  EXPECT_EQ(taken.config.batch.train_iters, 62);
+  EXPECT_EQ(taken.config.lr.lr_decay_iters, 56);
+  EXPECT_EQ(taken.config.lr.lr_warmup_iters, 2);
+  EXPECT_EQ(taken.notes,
+            (Words{"--train-samples 1000 is --train-iters 62 with 16 samples a step, rounded down",
+                   "--lr-warmup-samples 33 is --lr-warmup-iters 2 with 16 samples a step, rounded down",
+                   "--lr-decay-samples 900 is --lr-decay-iters 56 with 16 samples a step, rounded down"}));
+  // Without a global batch it is that of the mesh.
+  EXPECT_EQ(read_line(words + samples + Words{"--ranks", "2"}).config.batch.train_iters, 125);
+  expect_contains(std::get<TextRequest>(read(words + samples + Words{"--print-config"})).text,
+                  "derived: --train-samples");
+  EXPECT_EQ(refusal_of(words + Words{"--train-samples", "3"}),
+            "--train-samples 3 is less than one step of 4 samples (--global-batch-size): give at least 4");
+  expect_contains(refusal_of(words + samples + Words{"--train-iters", "5"}),
+                  "--train-samples 1000 is not possible with --train-iters 5: give one of them");
+  expect_contains(refusal_of(words + samples + Words{"--lr-warmup-iters", "5"}),
+                  "is not possible with --lr-warmup-iters 5");
+  expect_contains(refusal_of(words + Words{"--train-samples", "100", "--lr-warmup-samples", "100"}),
+                  "--lr-warmup-iters 25 is not below --lr-decay-iters 25");
+}
+
+TEST(ConfigForeign, ValuesOfOwnOptions) {
+  const Taken bpe =
+      take({"--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", "v.json", "--merge-file", "m.txt"});
+  EXPECT_EQ(bpe.config.data.tokenizer_type, TokenizerType::Gpt2Bpe);
+  EXPECT_EQ(bpe.config.data.tokenizer_model, "v.json");
+  EXPECT_EQ(bpe.config.data.tokenizer_merges, "m.txt");
+  EXPECT_EQ(take({"--merge-file", "m", "--vocab-file", "v"}).config.data.tokenizer_type,
+            TokenizerType::Gpt2Bpe);
+  EXPECT_EQ(take({"--tokenizer-type", "NullTokenizer", "--vocab-size", "9"}).config.data.tokenizer_type,
+            TokenizerType::Null);
+  expect_contains(
+      refusal_of(complete() + Words{"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "t.json",
+                                    "--merge-file", "m"}),
+      "--merge-file m is --tokenizer-type gpt2-bpe here, but --tokenizer-type huggingface is given");
+  // A value for each layer, all the same; a flag with the value that other programs give it.
+  EXPECT_EQ(take({"--cp-comm-type", "p2p", "p2p", "--cp", "2", "--ranks", "2"}).config.mesh.cp_comm_type,
+            ContextExchange::Ring);
+  expect_contains(refusal_of(complete() + Words{"--cp-comm-type", "p2p", "a2a"}),
+                  "'a2a' belongs to no option");
+  expect_contains(refusal_of(complete() + Words{"--fp8", "hybrid"}), "--fp8 needs --bf16");
+  expect_contains(refusal_of(complete() + Words{"--fp8", "e4m3"}), "--fp8 e4m3 is not available");
+}
+
+TEST(ConfigForeign, DataOfParts) {
+  const Words without_data = {"pretrain", "--num-layers",          "4", "--hidden-size",
+                              "128",      "--num-attention-heads", "4", "--seq-length",
+                              "64",       "--micro-batch-size",    "4", "--lr",
+                              "1",        "--train-iters",         "3"};
+  expect_contains(refusal_of(without_data), "--data-path needs a value");
+  EXPECT_TRUE(std::get<PretrainConfig>(read(without_data + Words{"--mock-data"})).data.mock_data);
+  const Words parts = without_data + Words{"--train-data-path", "0.5", "a", "0.5", "b"};
+  EXPECT_EQ(std::get<PretrainConfig>(read(parts)).data.train_data_path.size(), 4u);
+  expect_contains(refusal_of(parts + Words{"--eval-interval", "1"}),
+                  "needs data to evaluate on with --train-data-path");
+  read(parts + Words{"--eval-interval", "1", "--valid-data-path", "c"});
+  expect_contains(refusal_of(parts + Words{"--data-path", "c"}), "is not possible with --data-path c");
+  expect_contains(refusal_of(parts + Words{"--mock-data"}), "whose tokens are random");
+  expect_contains(refusal_of(without_data + Words{"--train-data-path", "x", "a", "0.5", "b"}),
+                  "--train-data-path: 'x' is in the place of the weight of 'a'");
+  expect_contains(refusal_of(without_data + Words{"--valid-data-path", "x", "--data-path", "y"}),
+                  "needs --train-data-path");
+}
+
 }  // namespace
 }  // namespace trifold

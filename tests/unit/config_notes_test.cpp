@@ -62,11 +62,27 @@ TEST(ConfigNotes, AreOfTheseOptionsAlone) {
           for (const Rule& rule : option.rules)
             if (rule.severity == Severity::Note) noted.insert(option.name);
       });
-  EXPECT_EQ(noted, (std::set<std::string>{
-                       "allow-changed-data", "async-save", "check-replicas", "cp-comm-type", "eval-interval",
-                       "eval-iters", "metrics-address", "moe-buffer-factor", "moe-token-dispatcher-type",
-                       "on-save-error", "save-interval", "save-retain", "schedule-max-in-flight", "seed",
-                       "sequence-parallel", "timeout-floor-seconds", "top-k", "top-p", "zero-reduce"}));
+  EXPECT_EQ(noted, (std::set<std::string>{"allow-changed-data",
+                                          "async-save",
+                                          "check-replicas",
+                                          "cp-comm-type",
+                                          "eval-interval",
+                                          "eval-iters",
+                                          "metrics-address",
+                                          "moe-buffer-factor",
+                                          "moe-token-dispatcher-type",
+                                          "no-load-optim",
+                                          "no-save-optim",
+                                          "on-save-error",
+                                          "save-interval",
+                                          "save-retain",
+                                          "schedule-max-in-flight",
+                                          "seed",
+                                          "sequence-parallel",
+                                          "timeout-floor-seconds",
+                                          "top-k",
+                                          "top-p",
+                                          "zero-reduce"}));
 }
 
 TEST(ConfigNotes, AreReadFromTheCommandLine) {

@@ -165,7 +165,7 @@ TEST(ConfigValidateTraining, EpochsDetermineTheLength) {
   EXPECT_FALSE(open.lr.lr_decay_iters);
   const PretrainConfig known = resolve_length(open, 4 * 40 + 1, {});
   EXPECT_EQ(known.batch.train_iters, 41);
-  EXPECT_EQ(known.batch.train_samples, 161);
+  EXPECT_EQ(known.batch.pass_samples, 161);
   EXPECT_EQ(known.lr.lr_decay_iters, 41);
   EXPECT_EQ(resolve_length(open, 161, {10, 38}).batch.train_iters, 10 + 31);  // resumed after a short batch
   try {

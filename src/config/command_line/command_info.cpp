@@ -104,6 +104,14 @@ const std::vector<CommandInfo>& commands() {
            {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other",
             "trifold inspect model.pt2"}},
           kOneProcess),
+      command<ImportConfig>(
+          {"import-config",
+           "print the options that DeepSpeed's JSON or accelerate's FSDP YAML means here",
+           "FILE [options]",
+           {"trifold import-config ds_config.json",
+            "trifold pretrain $(trifold import-config ds_config.json) --num-layers 12 ...",
+            "trifold import-config fsdp.yaml --format config > fsdp.cfg    # for --config"}},
+          kOneProcess),
       command<ReshardConfig>(
           {"reshard",
            "rewrite a checkpoint for another mesh, number of files or type",

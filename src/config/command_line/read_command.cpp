@@ -44,6 +44,15 @@ void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed) {
   }
 }
 
+std::string derived_from(const Option& option, const std::map<std::string, std::string>& origins) {
+  constexpr std::string_view kSteps = "-iters";
+  if (option.name.ends_with(kSteps)) {
+    const std::string samples = option.name.substr(0, option.name.size() - kSteps.size()) + "-samples";
+    if (origins.count(samples) > 0) return "derived: --" + samples;
+  }
+  return option.when_absent.empty() ? "derived" : "derived: " + option.when_absent;
+}
+
 CommandFiles files_of(const OptionTable& table, const Parsed& parsed) {
   CommandFiles files;
   files.overwrite = parsed.overwrite;

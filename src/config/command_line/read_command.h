@@ -78,7 +78,8 @@ void check_unused(const Config& config, const OptionTable& table, Parsed& parsed
     add_unused_by_optimizer(table, parsed);
 }
 
-// Uses the positional words: the folder of `inspect`, the logs of `report`; a mistake in every other command.
+// Uses the positional words: the folder of `inspect`, the file of `import-config`, the logs of `report`; a mistake in
+// every other command.
 template <class Config>
 void take_positional(Config&, Parsed& parsed) {
   for (const std::string& word : parsed.positional)
@@ -92,6 +93,12 @@ inline void take_positional(InspectConfig& config, Parsed& parsed) {
 }
 
 inline void take_positional(ReportConfig& config, Parsed& parsed) { config.runs = parsed.positional; }
+
+inline void take_positional(ImportConfig& config, Parsed& parsed) {
+  if (!parsed.positional.empty()) config.file = parsed.positional[0];
+  for (size_t i = 1; i < parsed.positional.size(); ++i)
+    parsed.problems.push_back(fmt::format("'{}': one file is read at a time", parsed.positional[i]));
+}
 
 // Completes the files that options do not name: outputs whose names the command makes, or whose kind other options
 // decide, and inputs given without an option.
@@ -129,15 +136,20 @@ void check_overwrite(const CommandFiles& files);
 // not also reported as missing.
 std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole);
 
+// The origin of a derived value. A length in steps follows from the same length in samples if that is given.
+std::string derived_from(const Option& option, const std::map<std::string, std::string>& origins);
+
 // Resolves `config` and records in `origins` which of its values were derived.
 template <class Config>
 void resolve_noting(Config& config, const OptionTable& table, std::map<std::string, std::string>& origins) {
-  std::vector<const Option*> unset;
-  for (const Option& option : table.options())
-    if (!value_words(option)) unset.push_back(&option);
+  std::vector<std::string> before;
+  for (const Option& option : table.options()) before.push_back(value_text(option));
   config = resolve(std::move(config));  // the table's pointers stay valid: same object
-  for (const Option* option : unset)
-    if (value_words(*option)) origins[option->name] = "derived: " + option->when_absent;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const Option& option = table.options()[i];
+    if (value_words(option) && value_text(option) != before[i])
+      origins[option.name] = derived_from(option, origins);
+  }
 }
 
 template <class Config>

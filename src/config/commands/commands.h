@@ -41,6 +41,10 @@ OptionTable options_of(InspectConfig& config);
 Findings findings(const InspectConfig& config);
 InspectConfig resolve(InspectConfig config);
 
+OptionTable options_of(ImportConfig& config);
+Findings findings(const ImportConfig& config);
+ImportConfig resolve(ImportConfig config);
+
 OptionTable options_of(ReshardConfig& config);
 Findings findings(const ReshardConfig& config);
 ReshardConfig resolve(ReshardConfig config);
@@ -107,8 +111,8 @@ struct TextRequest {
 // A command with its configuration, checked and resolved, or a text to print.
 using Request =
     std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
-                 ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig, PreprocessConfig,
-                 RecommendConfig, PlanRecommenderConfig, PlanLinesConfig, ScoreConfig,
+                 ImportConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig,
+                 PreprocessConfig, RecommendConfig, PlanRecommenderConfig, PlanLinesConfig, ScoreConfig,
                  EvaluateRecommenderConfig, DoctorConfig, ReportConfig>;
 
 }  // namespace trifold

@@ -42,11 +42,13 @@ OptionTable options_of(PretrainConfig& config) {
   OptionTable table;
   add_model(table, config.model);
   add_data(table, config.data);
+  add_other_data(table, config.data);
   add_documents(table, config.data);
   add_pairs(table, config.data);
   add_batch(table, config.batch);
   add_length(table, config.batch, config.seed);
   add_lr(table, config.lr);
+  add_lengths_in_samples(table, config.batch, config.lr);
   add_optimizer(table, config.optimizer);
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
@@ -56,6 +58,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_recompute(table, config.mesh);
   add_memory_limit(table, config.mesh);
   add_checkpoint(table, config.checkpoint);
+  add_optimizer_state(table, config.checkpoint);
   add_upcycling(table, config.checkpoint);
   add_eval(table, config.eval);
   add_log(table, config.log);
@@ -98,10 +101,11 @@ void add_max_memory(OptionTable& table, double& mebibytes) {
 
 // The tokenizer's options of commands that read a checkpoint, which may name its tokenizer.
 void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
-                            std::optional<std::string>& model) {
+                            std::optional<std::string>& model, std::optional<std::string>& merges) {
   table.group("Tokenizer");
   add_tokenizer_type(table, &type).absent("as the model was trained");
   add_tokenizer_model(table, &model).absent("as the model was trained");
+  add_tokenizer_merges(table, &merges);
 }
 
 }  // namespace
@@ -110,7 +114,7 @@ OptionTable options_of(FinetuneConfig& config) {
   OptionTable table;
   PretrainConfig& run = config.run;
   add_task(table, config);
-  add_tokenizer_of_model(table, run.data.tokenizer_type, run.data.tokenizer_model);
+  add_tokenizer_of_model(table, run.data.tokenizer_type, run.data.tokenizer_model, run.data.tokenizer_merges);
   add_batch(table, run.batch);
   add_length(table, run.batch, run.seed);
   add_lr(table, run.lr);
@@ -146,7 +150,7 @@ OptionTable options_of(GenerateConfig& config) {
   table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.");
   table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
   table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
-  add_tokenizer_of_model(table, config.tokenizer_type, config.tokenizer_model);
+  add_tokenizer_of_model(table, config.tokenizer_type, config.tokenizer_model, config.tokenizer_merges);
   add_end_token(table, &config.eod_token).absent("as the model was trained");
   table.group("Sampling");
   table.add("temperature", &config.temperature, "Sampling temperature; 0 always takes the likeliest token.")
@@ -229,6 +233,16 @@ OptionTable options_of(InspectConfig& config) {
       .absent("none")
       .excludes("verify", "because a flight recorder has no checksums")
       .excludes("diff", "because only checkpoints are compared");
+  return table;
+}
+
+OptionTable options_of(ImportConfig& config) {
+  OptionTable table;
+  table.group("Report");
+  table.add(
+      "format", &config.format,
+      "line: print the options as words to paste, and what has no meaning here on standard error; config: print a "
+      "file for --config, with the rest as comments.");
   return table;
 }
 
@@ -391,6 +405,7 @@ OptionTable options_of(TokenizeConfig& config) {
   table.group("Tokenizer");
   add_tokenizer_type(table, &config.tokenizer_type);
   add_tokenizer_model(table, &config.tokenizer_model);
+  add_tokenizer_merges(table, &config.tokenizer_merges);
   add_end_token(table, &config.eod_token);
   table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
   return table;

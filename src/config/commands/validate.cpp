@@ -35,7 +35,12 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   check_part(config.data, Split::Train, "training", {"split"}, problems);
   check_task_head(config, problems);
   const EvalConfig& eval = config.eval;
-  if (eval.eval_interval && eval.eval_iters > 0)
+  const bool evaluates = eval.eval_interval && eval.eval_iters > 0;
+  if (evaluates && !config.data.train_data_path.empty() && config.data.valid_data_path.empty())
+    problems.about("eval-interval", "valid-data-path", "train-data-path")
+        .wrong("--eval-interval {} needs data to evaluate on with --train-data-path", *eval.eval_interval)
+        .right("give --valid-data-path too, or leave it out");
+  if (evaluates)
     check_part(config.data, Split::Valid, "--eval-interval", {"split", "eval-interval"}, problems);
 }
 
@@ -130,10 +135,27 @@ void fill_run(PretrainConfig& config) {
   const int64_t data = data_parallel_size(config.mesh);
   if (!config.mesh.data_parallel_size) config.mesh.data_parallel_size = static_cast<int>(data);
   if (!config.batch.global_batch_size) config.batch.global_batch_size = config.batch.micro_batch_size * data;
+  take_samples_as_steps(config.batch, config.lr, *config.batch.global_batch_size);
   fill_pipeline(config);
   const bool decays = config.lr.lr_decay_style != LrDecayStyle::Constant || config.lr.lr_warmup_fraction;
   if (decays && !config.lr.lr_decay_iters && config.batch.train_iters > 0)
     config.lr.lr_decay_iters = config.batch.train_iters;
+}
+
+// The samples of a step; 0 if they are not known yet, or an option that decides about them is wrong.
+int64_t known_global_batch(const PretrainConfig& config, Problems& problems) {
+  if (!sound_sizes(problems) || !problems.sound({"micro-batch-size", "global-batch-size"})) return 0;
+  if (config.batch.global_batch_size) return *config.batch.global_batch_size;
+  return config.auto_layout ? 0 : config.batch.micro_batch_size * data_parallel_size(config.mesh);
+}
+
+// The configuration with lengths in steps, as far as they can be computed.
+PretrainConfig in_steps(PretrainConfig config, Problems& problems) {
+  if (!gives_samples(config.batch, config.lr)) return config;
+  const int64_t batch = known_global_batch(config, problems);
+  if (batch > 0 || config.auto_layout) check_samples(config.batch, config.lr, batch, problems);
+  if (batch > 0) take_samples_as_steps(config.batch, config.lr, batch);
+  return config;
 }
 
 // The checks that training runs on any data, plans and benchmarks have in common.
@@ -174,7 +196,8 @@ Findings findings(const PretrainConfig& given) {
                                  : problems_of_options(config);
   if (any_layout) check_search(config, all_search_axes(), "auto-layout", problems);
   check_layout(neutral, problems);
-  check_lr(config.lr, config.batch.train_iters, problems);
+  const PretrainConfig steps = in_steps(config, problems);
+  check_lr(steps.lr, steps.batch.train_iters, problems);
   check_run(config, problems);
   return problems.findings();
 }
@@ -221,6 +244,8 @@ PretrainConfig resolve(PretrainConfig config) {
   if (config.auto_layout) {
     fill_model(config.model);
     open_axes(config, all_search_axes());
+    if (config.batch.global_batch_size)
+      take_samples_as_steps(config.batch, config.lr, *config.batch.global_batch_size);
     return config;
   }
   fill_run(config);
@@ -230,7 +255,7 @@ PretrainConfig resolve(PretrainConfig config) {
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from) {
   const int64_t batch = *config.batch.global_batch_size;
   const int64_t left = std::max<int64_t>(0, samples - from.consumed_samples);
-  config.batch.train_samples = samples;
+  config.batch.pass_samples = samples;
   config.batch.train_iters = from.steps + (left + batch - 1) / batch;
   return resolve(std::move(config));
 }

@@ -129,6 +129,17 @@ Findings findings(const InspectConfig& config) {
 
 InspectConfig resolve(InspectConfig config) { return without_problems(std::move(config)); }
 
+Findings findings(const ImportConfig& config) {
+  Problems problems = problems_of_options(config);
+  if (config.file.empty())
+    problems.about()
+        .wrong("no file is named")
+        .right("name DeepSpeed's JSON or accelerate's YAML: trifold import-config FILE");
+  return problems.findings();
+}
+
+ImportConfig resolve(ImportConfig config) { return without_problems(std::move(config)); }
+
 // The mesh is checked later, against the model in the checkpoint.
 Findings findings(const ReshardConfig& config) {
   Problems problems = problems_of_options(

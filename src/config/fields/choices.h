@@ -170,12 +170,24 @@ constexpr bool needs_whole_tensors(OptimizerKind kind) {
 
 // ---- Data and files ----
 
-enum class TokenizerType { Byte, SentencePiece, HuggingFace };
+enum class TokenizerType {
+  Byte,
+  SentencePiece,
+  HuggingFace,
+  Gpt2Bpe,         // a vocabulary and a list of merges, as GPT-2 was published
+  WordPieceLower,  // a vocabulary of BERT, for text in lower case
+  WordPieceCased,  // a vocabulary of BERT, for text as it is
+  Null,            // none: the data are token ids already
+};
 template <>
 struct Names<TokenizerType> {
   static constexpr Named<TokenizerType> kAll[] = {{TokenizerType::Byte, "byte"},
                                                   {TokenizerType::SentencePiece, "sentencepiece"},
-                                                  {TokenizerType::HuggingFace, "huggingface"}};
+                                                  {TokenizerType::HuggingFace, "huggingface"},
+                                                  {TokenizerType::Gpt2Bpe, "gpt2-bpe"},
+                                                  {TokenizerType::WordPieceLower, "wordpiece-lower"},
+                                                  {TokenizerType::WordPieceCased, "wordpiece-cased"},
+                                                  {TokenizerType::Null, "null"}};
 };
 
 // The parts of a data set.

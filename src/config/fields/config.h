@@ -202,9 +202,12 @@ struct DataConfig {
   std::vector<std::string>
       arrays;  // [NAME=]PATH ...; arrays of a model from a file (graph/data/array_files.h)
   std::vector<std::string> data_path;  // [weight] path ...; a .bin/.idx prefix, text, or a folder of text
-  std::string split = "969,30,1";      // training, validation, test
-  std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
+  bool mock_data = false;              // random tokens instead of data
+  std::vector<std::string> train_data_path, valid_data_path;  // data of each part, instead of data_path
+  std::string split = "969,30,1";                             // training, validation, test
+  std::optional<TokenizerType> tokenizer_type;                // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
+  std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
   std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
   // Treatment of several documents packed into a sample; each but the last ends with its end-of-document token
   // (text/samples.h).
@@ -227,6 +230,9 @@ struct CheckpointConfig {
   std::optional<std::string> load;       // a missing checkpoint is an error
   bool auto_resume = false;              // continue from the checkpoint in `save`, if there is one
   bool finetune = false;                 // load only the weights
+  std::optional<int64_t> ckpt_step;      // the checkpoint of `load` to read; absent: the newest
+  bool no_load_optim = false;            // continue from `load` with a new optimizer state
+  bool no_save_optim = false;            // save no optimizer state
   bool moe_use_upcycling = false;  // `load` is a dense model; every expert becomes a copy (train/upcycling.h)
   bool async_save = false;         // write while training continues
   std::optional<int> save_retain;  // number of newest good checkpoints to keep; absent: all
@@ -311,9 +317,10 @@ struct FinetuneConfig {
 struct GenerateConfig {
   std::string load;  // required: directory of the checkpoint
   std::optional<TokenizerType> tokenizer_type;
-  std::optional<std::string> tokenizer_model;  // file of the SentencePiece model, or a tokenizer.json
-  std::optional<std::string> eod_token;        // text of the token that ends a text
-  std::string prompt;                          // may be empty
+  std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
+  std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
+  std::optional<std::string> eod_token;         // text of the token that ends a text
+  std::string prompt;                           // may be empty
   int64_t max_new_tokens = 256;
   double temperature = 1.0;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all tokens
@@ -344,6 +351,18 @@ struct InspectConfig {
   bool verify = false;                // read every byte again and compare checksums
   std::optional<std::string> diff;    // another checkpoint
   std::optional<std::string> flight;  // the flight recorders' files
+};
+
+// `trifold import-config FILE`
+enum class ImportFormat { Line, Config };
+template <>
+struct Names<ImportFormat> {
+  static constexpr Named<ImportFormat> kAll[] = {{ImportFormat::Line, "line"},
+                                                 {ImportFormat::Config, "config"}};
+};
+struct ImportConfig {
+  std::string file;  // required, given without an option name
+  ImportFormat format = ImportFormat::Line;
 };
 
 // `trifold reshard`: the target is a mesh, or a number of files.
@@ -440,8 +459,9 @@ struct TokenizeConfig {
   std::string output_prefix;  // required
   std::vector<std::string> json_keys = {"text"};
   TokenizerType tokenizer_type = TokenizerType::Byte;
-  std::optional<std::string> tokenizer_model;  // required except for Byte
-  std::optional<std::string> eod_token;        // text of the token that ends a document; the tokenizer's
+  std::optional<std::string> tokenizer_model;   // required except for Byte
+  std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
+  std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
   bool append_eod = false;
   OnBadRecord on_bad_record = OnBadRecord::Stop;
   int64_t max_bad_records = 1000;

@@ -17,6 +17,8 @@ struct BatchConfig {
   int64_t train_iters = 0;
   std::optional<int64_t> train_epochs;  // passes over the training data; each pass has every sample once
   // Not an option: the samples in all passes, derived from the data. The last global batch may be smaller.
+  std::optional<int64_t> pass_samples;
+  // The length in samples instead of steps; resolve computes train_iters from it and resets it.
   std::optional<int64_t> train_samples;
   std::optional<int64_t> exit_interval;         // stop after the first step divisible by this
   std::optional<double> exit_duration_in_mins;  // stop after the first step that ends later than this
@@ -34,6 +36,8 @@ struct LrConfig {
   double lr_warmup_init = 0;
   WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::Exponential;
   std::optional<int64_t> lr_wsd_decay_iters;
+  // Lengths in samples instead of steps; resolve computes the fields above from them and resets them.
+  std::optional<int64_t> lr_warmup_samples, lr_decay_samples, lr_wsd_decay_samples;
 };
 
 struct OptimizerConfig {

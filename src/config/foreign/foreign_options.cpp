@@ -13,6 +13,10 @@ constexpr std::string_view kTable =
 #include "config/foreign/options.inc"
     ;
 
+constexpr std::string_view kFileTable =
+#include "config/foreign/config_files.inc"
+    ;
+
 struct NamedKind {
   const char* key;
   ForeignFate::Kind kind;
@@ -40,6 +44,14 @@ ForeignFate read_fate(const JsonView& entry) {
   return fate;
 }
 
+// "when": "KEY=VALUE", and "then".
+ForeignCondition read_condition(const JsonView& entry) {
+  const std::string text = entry.at("when").text();
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) entry.at("when").refuse("KEY=VALUE");
+  return {text.substr(0, equals), folded(text.substr(equals + 1)), entry.at("then").text()};
+}
+
 ForeignOption read_option(const JsonView& entry) {
   ForeignOption option;
   if (entry.has("words"))
@@ -47,8 +59,15 @@ ForeignOption read_option(const JsonView& entry) {
   option.otherwise = read_fate(entry);
   if (entry.has("values"))
     entry.at("values").members([&](const std::string& value, const JsonView& fate) {
-      option.values.emplace(folded(value), read_fate(fate));
+      ForeignFate read = read_fate(fate);
+      if (read.unless.empty()) {  // the entry's
+        read.unless = option.otherwise.unless;
+        read.then = option.otherwise.then;
+      }
+      option.values.emplace(folded(value), std::move(read));
     });
+  if (entry.has("absent")) option.absent = read_fate(entry.at("absent"));
+  if (entry.has("when")) option.when = read_condition(entry);
   if (option.values.empty() && option.otherwise.kind == ForeignFate::Kind::Unlisted)
     entry.refuse("an entry with a fate");
   return option;
@@ -75,12 +94,10 @@ const ForeignFate& ForeignOption::fate(std::span<const std::string> given) const
   return listed == values.end() ? otherwise : listed->second;
 }
 
-std::vector<ForeignOption> parse_foreign_options(std::string_view json) {
-  const nlohmann::json document = parse_json(json, "foreign options");
-  std::vector<ForeignOption> options;
-  JsonView(document, "foreign options").members([&](const std::string&, const JsonView& subject) {
-    subject.each([&](const JsonView& entry) { add_options(entry, options); });
-  });
+namespace {
+
+// Sorts by name; BadInput if a name is listed twice.
+std::vector<ForeignOption> sorted(std::vector<ForeignOption> options) {
   const auto by_name = [](const ForeignOption& left, const ForeignOption& right) {
     return left.name < right.name;
   };
@@ -92,17 +109,45 @@ std::vector<ForeignOption> parse_foreign_options(std::string_view json) {
   return options;
 }
 
+}  // namespace
+
+std::vector<ForeignOption> parse_foreign_options(std::string_view json) {
+  const nlohmann::json document = parse_json(json, "foreign options");
+  std::vector<ForeignOption> options;
+  JsonView(document, "foreign options").members([&](const std::string&, const JsonView& subject) {
+    subject.each([&](const JsonView& entry) { add_options(entry, options); });
+  });
+  return sorted(std::move(options));
+}
+
 const std::vector<ForeignOption>& foreign_options() {
   static const std::vector<ForeignOption> kOptions = parse_foreign_options(kTable);
   return kOptions;
 }
 
-const ForeignOption* foreign_option(std::string_view name) {
-  const std::vector<ForeignOption>& options = foreign_options();
+const std::vector<ForeignFile>& foreign_files() {
+  static const std::vector<ForeignFile> kFiles = [] {
+    const nlohmann::json document = parse_json(kFileTable, "foreign files");
+    std::vector<ForeignFile> files;
+    JsonView(document, "foreign files").members([&](const std::string& program, const JsonView& keys) {
+      ForeignFile file;
+      file.program = program;
+      keys.each([&](const JsonView& entry) { add_options(entry, file.keys); });
+      file.keys = sorted(std::move(file.keys));
+      files.push_back(std::move(file));
+    });
+    return files;
+  }();
+  return kFiles;
+}
+
+const ForeignOption* find_foreign(const std::vector<ForeignOption>& options, std::string_view name) {
   const auto found = std::lower_bound(
       options.begin(), options.end(), name,
       [](const ForeignOption& option, std::string_view wanted) { return option.name < wanted; });
   return found == options.end() || found->name != name ? nullptr : &*found;
 }
+
+const ForeignOption* foreign_option(std::string_view name) { return find_foreign(foreign_options(), name); }
 
 }  // namespace trifold

@@ -27,6 +27,12 @@ struct ForeignFate {
   std::string then;                 // ... and the reason why
 };
 
+// A condition on another key of the same file, and why the entry means nothing without it.
+struct ForeignCondition {
+  std::string key, value;  // folded (config/fields/spelling.h); an empty key: none
+  std::string then;
+};
+
 struct ForeignOption {
   static constexpr int kAnyNumber = -1;
 
@@ -35,6 +41,9 @@ struct ForeignOption {
   std::map<std::string, ForeignFate, std::less<>> values;  // by value, folded (config/fields/spelling.h), ...
   ForeignFate otherwise;                                   // ... and of all other values
 
+  ForeignCondition when;  // for keys of files alone, as is the next
+  ForeignFate absent;     // the fate of a key that a section of a file lacks
+
   const ForeignFate& fate(std::span<const std::string> given) const;
 };
 
@@ -42,7 +51,17 @@ struct ForeignOption {
 const ForeignOption* foreign_option(std::string_view name);
 const std::vector<ForeignOption>& foreign_options();
 
-// Parses a table; throws Error(BadInput) that names the entry which breaks the form.
+// The keys of another program's configuration files (config_files.inc), sorted by name.
+struct ForeignFile {
+  std::string program;
+  std::vector<ForeignOption> keys;
+};
+const std::vector<ForeignFile>& foreign_files();
+
+// The entry of that name in a list sorted by name; null if there is none.
+const ForeignOption* find_foreign(const std::vector<ForeignOption>& options, std::string_view name);
+
+// Parses a table, and sorts it by name; throws Error(BadInput) that names the entry which breaks the form.
 std::vector<ForeignOption> parse_foreign_options(std::string_view json);
 
 }  // namespace trifold

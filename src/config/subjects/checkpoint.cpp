@@ -84,6 +84,30 @@ void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint) {
            "Load only the weights of --load; steps, data and optimizer start from the beginning.")
       .of_execution()
       .only_with("load");
+  table.add("ckpt-step", &checkpoint.ckpt_step, "Step of the checkpoint in the folder of --load to read.")
+      .range(0, kMaxCount)
+      .absent("the newest")
+      .of_execution()
+      .only_with("load");
+}
+
+void add_optimizer_state(OptionTable& table, CheckpointConfig& checkpoint) {
+  table
+      .add("no-load-optim", &checkpoint.no_load_optim,
+           "Continue from --load with its weights, step and data, but begin with a new optimizer state.")
+      .of_execution()
+      .only_with("load")
+      .as_note()
+      .no_effect_with("finetune", "which loads the weights alone")
+      .as_note();
+  table
+      .add(
+          "no-save-optim", &checkpoint.no_save_optim,
+          "Save no optimizer state: smaller checkpoints, from which a run continues with --no-load-optim alone.")
+      .of_execution()
+      .only_with("save")
+      .as_note()
+      .excludes("auto-resume", "which continues a run with its optimizer state", "leave one of them out");
 }
 
 }  // namespace trifold

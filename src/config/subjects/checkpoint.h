@@ -9,5 +9,7 @@ namespace trifold {
 // Saving and resuming, for any kind of run; add_checkpoint adds more.
 void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
+// Checkpoints without the optimizer state, of a language model's run.
+void add_optimizer_state(OptionTable& table, CheckpointConfig& checkpoint);
 
 }  // namespace trifold

@@ -49,9 +49,10 @@ constexpr std::string_view kGraphExcludes[] = {"num-layers",
                                                "moe-use-upcycling",
                                                "fp8"};
 constexpr std::string_view kGraphIgnores[] = {
-    "data-path",     "tokenizer-type", "tokenizer-model",      "eod-token",          "json-key",
-    "on-bad-record", "eod-mask-loss",  "reset-attention-mask", "reset-position-ids", "bert-no-binary-head",
-    "mask-prob",     "short-seq-prob", "whole-word-masking",   "split-sentences"};
+    "data-path",      "tokenizer-type",       "tokenizer-model",    "eod-token",           "json-key",
+    "mock-data",      "train-data-path",      "valid-data-path",    "tokenizer-merges",    "on-bad-record",
+    "eod-mask-loss",  "reset-attention-mask", "reset-position-ids", "bert-no-binary-head", "mask-prob",
+    "short-seq-prob", "whole-word-masking",   "split-sentences"};
 
 }  // namespace
 

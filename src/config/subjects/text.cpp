@@ -13,17 +13,27 @@ namespace trifold {
 Option& add_tokenizer_type(OptionTable& table, Field type) {
   return table.add("tokenizer-type", type, "Tokenizer.")
       .needs("tokenizer-model", {}, "give the tokenizer's file")
-      .only_for("sentencepiece|huggingface");
+      .only_for("sentencepiece|huggingface|gpt2-bpe|wordpiece-lower|wordpiece-cased");
 }
 
 Option& add_tokenizer_model(OptionTable& table, Field model) {
   return table
-      .add("tokenizer-model", model,
-           "File of the SentencePiece model, or the tokenizer.json of Hugging Face.")
+      .add(
+          "tokenizer-model", model,
+          "File of the SentencePiece model, the tokenizer.json of Hugging Face, the vocab.json of gpt2-bpe, or "
+          "the vocab.txt of wordpiece-lower and wordpiece-cased.")
       .reads("FILE")
       .absent("none")
       .of_all_hosts()
-      .only_with({"tokenizer-type", "sentencepiece|huggingface"});
+      .only_with({"tokenizer-type", "sentencepiece|huggingface|gpt2-bpe|wordpiece-lower|wordpiece-cased"});
+}
+
+Option& add_tokenizer_merges(OptionTable& table, Field merges) {
+  return table.add("tokenizer-merges", merges, "gpt2-bpe: file of the merges.")
+      .reads("FILE")
+      .absent("merges.txt in the folder of --tokenizer-model")
+      .of_all_hosts()
+      .only_with({"tokenizer-type", "gpt2-bpe"});
 }
 
 Option& add_end_token(OptionTable& table, Field token) {
@@ -66,7 +76,32 @@ void add_data(OptionTable& table, DataConfig& data) {
   table.add("json-key", &data.json_key, "Field of each JSON line that holds its text.").takes("KEY");
   add_bad_records(table, &data.on_bad_record, &data.max_bad_records);
   add_tokenizer_model(table, &data.tokenizer_model);
+  add_tokenizer_merges(table, &data.tokenizer_merges);
   add_end_token(table, &data.eod_token);
+}
+
+void add_other_data(OptionTable& table, DataConfig& data) {
+  table
+      .add("mock-data", &data.mock_data,
+           "Train and evaluate on random tokens, a function of --seed and the position alone.")
+      .excludes("train-epochs", "because random tokens have no passes", "give --train-iters");
+  table
+      .add("train-data-path", &data.train_data_path,
+           "Data to train on instead of the first share of --split; a blend as in --data-path.")
+      .reads("[WEIGHT] PATH ...")
+      .of_host();
+  table
+      .add("valid-data-path", &data.valid_data_path,
+           "Data to evaluate on instead of the second share of --split; a blend as in --data-path.")
+      .reads("[WEIGHT] PATH ...")
+      .of_host()
+      .needs("train-data-path", {}, "give both, or --data-path with --split");
+  for (const char* name : {"data-path", "train-data-path", "valid-data-path", "arrays"})
+    table.change(name).excludes("mock-data", "whose tokens are random", "leave one of them out");
+  for (const char* name : {"train-data-path", "arrays"})
+    table.change(name).excludes("data-path", {}, "leave one of them out");
+  table.change("split").no_effect_with("train-data-path", "which is the whole training data", "leave it out");
+  if (data.mock_data || !data.train_data_path.empty()) table.change("data-path").optional();
 }
 
 void add_documents(OptionTable& table, DataConfig& data) {
@@ -100,7 +135,7 @@ std::optional<double> as_number(const std::string& text) {
 
 // Checks --data-path by Megatron-LM's rule: an odd number of words is paths only; an even number is pairs of weight and
 // path, unless none of the supposed weights is a number.
-void check_blend(const std::vector<std::string>& words, Problems& problems) {
+void check_blend(const char* option, const std::vector<std::string>& words, Problems& problems) {
   if (words.size() % 2 != 0) return;
   size_t numbers = 0;
   double sum = 0;
@@ -109,18 +144,17 @@ void check_blend(const std::vector<std::string>& words, Problems& problems) {
       ++numbers;
       sum += *weight;
       if (*weight < 0)
-        problems.about("data-path")
-            .wrong("--data-path: the weight {} of '{}' is negative", words[i], words[i + 1])
+        problems.about(option)
+            .wrong("--{}: the weight {} of '{}' is negative", option, words[i], words[i + 1])
             .right("give a number above 0");
     }
   if (numbers == 0) return;
   for (size_t i = 0; i < words.size(); i += 2)
     if (!as_number(words[i]))
-      problems.about("data-path")
-          .wrong("--data-path: '{}' is in the place of the weight of '{}'", words[i], words[i + 1])
+      problems.about(option)
+          .wrong("--{}: '{}' is in the place of the weight of '{}'", option, words[i], words[i + 1])
           .right("give a weight before every path, or before none");
-  if (sum == 0)
-    problems.about("data-path").wrong("--data-path: all weights are 0").right("give numbers above 0");
+  if (sum == 0) problems.about(option).wrong("--{}: all weights are 0", option).right("give numbers above 0");
 }
 
 // The shares of a split like "969,30,1", missing ones 0; empty if the text is not a split. The separators are those
@@ -145,7 +179,9 @@ std::vector<double> split_shares(const std::string& split) {
 }  // namespace
 
 void check_data(const DataConfig& data, Problems& problems) {
-  check_blend(data.data_path, problems);
+  check_blend("data-path", data.data_path, problems);
+  check_blend("train-data-path", data.train_data_path, problems);
+  check_blend("valid-data-path", data.valid_data_path, problems);
   if (split_shares(data.split).empty())
     problems.about("split")
         .wrong("--split '{}' is not possible", data.split)

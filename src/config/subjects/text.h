@@ -13,9 +13,12 @@ namespace trifold {
 // The options of a tokenizer; commands differ in the defaults.
 Option& add_tokenizer_type(OptionTable& table, Field type);
 Option& add_tokenizer_model(OptionTable& table, Field model);
+Option& add_tokenizer_merges(OptionTable& table, Field merges);
 Option& add_end_token(OptionTable& table, Field token);
 void add_bad_records(OptionTable& table, Field reaction, Field most);
 void add_data(OptionTable& table, DataConfig& data);
+// Data of training alone that replace --data-path: random tokens, and data of each part.
+void add_other_data(OptionTable& table, DataConfig& data);
 void add_documents(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 

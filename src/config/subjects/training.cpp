@@ -50,7 +50,8 @@ void add_lr(OptionTable& table, LrConfig& lr) {
       .no_effect_with({"lr-decay-style", "constant"}, {}, "leave it out, or give another style")
       .compares(Relation::AtMost, "lr");
   table.add("lr-decay-style", &lr.lr_decay_style, "Shape of the decay after warm-up.")
-      .needs("lr-wsd-decay-iters", "the steps of the final decay")
+      .needs(When("lr-wsd-decay-iters").or_when("lr-wsd-decay-samples"), "the steps of the final decay",
+             "give one of them")
       .only_for("WSD");
   table
       .add("lr-decay-power", &lr.lr_decay_power,
@@ -80,7 +81,9 @@ void add_lr(OptionTable& table, LrConfig& lr) {
       .excludes({"lr-warmup-iters", AtLeast{1}}, {}, "give one of them");
   table.add("lr-warmup-init", &lr.lr_warmup_init, "Learning rate at the start of warm-up.")
       .at_least(0)
-      .only_with(When("lr-warmup-iters", AtLeast{1}).or_when("lr-warmup-fraction", kAboveZero),
+      .only_with(When("lr-warmup-iters", AtLeast{1})
+                     .or_when("lr-warmup-fraction", kAboveZero)
+                     .or_when("lr-warmup-samples", AtLeast{1}),
                  "which are the warm-up")
       .compares(Relation::AtMost, "lr");
   table.add("lr-wsd-decay-style", &lr.lr_wsd_decay_style, "Shape of the final decay of WSD.")
@@ -90,6 +93,39 @@ void add_lr(OptionTable& table, LrConfig& lr) {
            "Length of the final decay of WSD in steps; required with WSD.")
       .range(1, kMaxCount)
       .absent("no WSD")
+      .only_with({"lr-decay-style", "WSD"});
+}
+
+void add_lengths_in_samples(OptionTable& table, BatchConfig& batch, LrConfig& lr) {
+  table.group("Length of the run");
+  table
+      .add("train-samples", &batch.train_samples,
+           "Samples to train instead of --train-iters: as many whole steps as they fill.")
+      .range(1, kMaxCount)
+      .absent("set by --train-iters")
+      .excludes({"train-iters", AtLeast{2}}, {}, "give one of them")
+      .excludes("train-epochs", {}, "give one of them");
+  if (batch.train_samples) table.change("train-iters").optional().range(0, kMaxCount);
+  table.group("Learning rate");
+  table.add("lr-warmup-samples", &lr.lr_warmup_samples, "Length of the warm-up in samples instead of steps.")
+      .range(0, kMaxCount)
+      .absent("set by --lr-warmup-iters")
+      .excludes({"lr-warmup-iters", AtLeast{1}}, {}, "give one of them")
+      .excludes("lr-warmup-fraction", {}, "give one of them");
+  table
+      .add("lr-decay-samples", &lr.lr_decay_samples,
+           "Samples after which the decay ends, instead of --lr-decay-iters.")
+      .range(1, kMaxCount)
+      .absent("set by --lr-decay-iters")
+      .excludes("lr-decay-iters", {}, "give one of them")
+      .no_effect_with({"lr-decay-style", "constant"}, {}, "leave it out, or give another style")
+      .unless("lr-warmup-fraction");
+  table
+      .add("lr-wsd-decay-samples", &lr.lr_wsd_decay_samples,
+           "Length of the final decay of WSD in samples instead of steps.")
+      .range(1, kMaxCount)
+      .absent("set by --lr-wsd-decay-iters")
+      .excludes("lr-wsd-decay-iters", {}, "give one of them")
       .only_with({"lr-decay-style", "WSD"});
 }
 
@@ -187,8 +223,59 @@ void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems) {
   check_wsd(lr, decay, problems);
 }
 
+namespace {
+
+// Calls body(option, samples, option of the same length in steps) for each length that is given in samples.
+template <class Batch, class Lr, class Body>
+void each_length_in_samples(Batch& batch, Lr& lr, const Body& body) {
+  if (batch.train_samples) body("train-samples", *batch.train_samples, "train-iters");
+  if (lr.lr_warmup_samples) body("lr-warmup-samples", *lr.lr_warmup_samples, "lr-warmup-iters");
+  if (lr.lr_decay_samples) body("lr-decay-samples", *lr.lr_decay_samples, "lr-decay-iters");
+  if (lr.lr_wsd_decay_samples) body("lr-wsd-decay-samples", *lr.lr_wsd_decay_samples, "lr-wsd-decay-iters");
+}
+
+}  // namespace
+
+bool gives_samples(const BatchConfig& batch, const LrConfig& lr) {
+  return batch.train_samples || lr.lr_warmup_samples || lr.lr_decay_samples || lr.lr_wsd_decay_samples;
+}
+
+void take_samples_as_steps(BatchConfig& batch, LrConfig& lr, int64_t global_batch) {
+  if (batch.train_samples) batch.train_iters = *batch.train_samples / global_batch;
+  if (lr.lr_warmup_samples) lr.lr_warmup_iters = *lr.lr_warmup_samples / global_batch;
+  if (lr.lr_decay_samples) lr.lr_decay_iters = *lr.lr_decay_samples / global_batch;
+  if (lr.lr_wsd_decay_samples) lr.lr_wsd_decay_iters = *lr.lr_wsd_decay_samples / global_batch;
+  batch.train_samples.reset();
+  lr.lr_warmup_samples.reset();
+  lr.lr_decay_samples.reset();
+  lr.lr_wsd_decay_samples.reset();
+}
+
+void check_samples(const BatchConfig& batch, const LrConfig& lr, int64_t global_batch, Problems& problems) {
+  each_length_in_samples(batch, lr, [&](const char* option, int64_t samples, const char* in_steps) {
+    if (!problems.sound({option})) return;
+    if (global_batch == 0) {
+      problems.about(option, "global-batch-size")
+          .wrong("--{} {} needs --global-batch-size, the samples of a step", option, samples)
+          .right("give both, or --{}", in_steps);
+    } else if (samples > 0 && samples < global_batch && std::string_view(option) != "lr-warmup-samples") {
+      problems.about(option, "global-batch-size")
+          .wrong("--{} {} is less than one step of {} samples (--global-batch-size)", option, samples,
+                 global_batch)
+          .right("give at least {}", global_batch);
+    } else {
+      problems.add({.options = {option},
+                    .wrong = fmt::format("--{} {} is --{} {} with {} samples a step{}", option, samples,
+                                         in_steps, samples / global_batch, global_batch,
+                                         samples % global_batch == 0 ? "" : ", rounded down"),
+                    .right = "",
+                    .severity = Severity::Note});
+    }
+  });
+}
+
 void check_length(const BatchConfig& batch, Problems& problems) {
-  if (batch.train_epochs && batch.train_iters > 0 && !batch.train_samples)
+  if (batch.train_epochs && batch.train_iters > 0 && !batch.pass_samples)
     problems.about("train-iters", "train-epochs")
         .wrong("--train-iters {} and --train-epochs {} exclude each other", batch.train_iters,
                *batch.train_epochs)

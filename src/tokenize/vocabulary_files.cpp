@@ -1,0 +1,114 @@
+#include "tokenize/vocabulary_files.h"
+
+#include <filesystem>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/plain_text.h"
+#include "core/printable.h"
+#include "core/read_json.h"
+#include "files/mapped_file.h"
+#include "tokenize/tokenizer.h"
+
+namespace trifold {
+namespace {
+
+constexpr JsonLimits kVocabularyLimits{int64_t{64} << 20, 4, 1'000'000};
+constexpr size_t kMostLines = size_t{1} << 24;
+
+// Calls body(line, number from 1) for each line, without its end.
+template <class Body>
+void each_line(std::string_view text, const std::string& file, const Body& body) {
+  for (size_t number = 1; !text.empty(); ++number) {
+    if (number > kMostLines) bad_input("{} has more than {} lines", file, kMostLines);
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    body(line, number);
+  }
+}
+
+nlohmann::json special(int64_t id, std::string_view token) {
+  return {{"id", id},        {"content", token}, {"special", true},    {"single_word", false},
+          {"lstrip", false}, {"rstrip", false},  {"normalized", false}};
+}
+
+nlohmann::json read_merges(std::string_view text, const std::string& file) {
+  nlohmann::json merges = nlohmann::json::array();
+  each_line(text, file, [&](std::string_view line, size_t number) {
+    if (line.empty() || (number == 1 && line.starts_with("#version"))) return;
+    const size_t blank = line.find(' ');
+    if (blank == 0 || blank == std::string_view::npos || blank + 1 == line.size() ||
+        line.find(' ', blank + 1) != std::string_view::npos)
+      bad_input("{}:{}: '{}' is not a merge: two tokens with a blank between them are expected", file, number,
+                printable(line, 60));
+    merges.push_back(std::string(line));
+  });
+  if (merges.empty()) bad_input("{} has no merges: a pair of tokens a line is expected", file);
+  return merges;
+}
+
+}  // namespace
+
+std::string merges_beside(const std::string& vocabulary, const std::optional<std::string>& merges) {
+  return merges.value_or((std::filesystem::path(vocabulary).parent_path() / kMergesName).string());
+}
+
+TokenizerParts read_gpt2_files(const std::string& vocabulary, const std::optional<std::string>& merges) {
+  const std::string merges_file = merges_beside(vocabulary, merges);
+  const MappedFile words(vocabulary), pairs(merges_file);
+  expect_plain_text(words.text(), vocabulary);
+  expect_plain_text(pairs.text(), merges_file);
+  nlohmann::json ids = parse_json(words.text(), vocabulary, kVocabularyLimits);
+  if (!ids.is_object() || ids.contains("model"))
+    bad_input(
+        "{} is not the vocabulary of a GPT-2: a JSON object of tokens and ids is expected (a tokenizer.json is of "
+        "--tokenizer-type huggingface)",
+        vocabulary);
+  TokenizerParts parts;
+  parts.file = vocabulary;
+  parts.fingerprint = model_fingerprint("gpt2-bpe", std::string(words.text()) + std::string(pairs.text()));
+  constexpr const char* kEnd = "<|endoftext|>";
+  parts.json["added_tokens"] = nlohmann::json::array();
+  if (const auto end = ids.find(kEnd); end != ids.end() && end->is_number_integer())
+    parts.json["added_tokens"].push_back(special(end->get<int64_t>(), kEnd));
+  parts.json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  parts.json["model"] = {
+      {"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", read_merges(pairs.text(), merges_file)}};
+  return parts;
+}
+
+TokenizerParts read_word_pieces(const std::string& vocabulary, bool lower) {
+  const MappedFile words(vocabulary);
+  expect_plain_text(words.text(), vocabulary);
+  nlohmann::json ids = nlohmann::json::object();
+  int64_t count = 0;
+  each_line(words.text(), vocabulary,
+            [&](std::string_view line, size_t) { ids[std::string(line)] = count++; });
+  constexpr const char* kSpecial[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  if (!ids.contains("[UNK]"))
+    bad_input("{} is not the vocabulary of a BERT: a token a line is expected, one of them [UNK]",
+              vocabulary);
+  TokenizerParts parts;
+  parts.file = vocabulary;
+  parts.fingerprint = model_fingerprint(lower ? "wordpiece-lower" : "wordpiece-cased", words.text());
+  parts.json["added_tokens"] = nlohmann::json::array();
+  for (const char* token : kSpecial)
+    if (ids.contains(token)) parts.json["added_tokens"].push_back(special(ids[token].get<int64_t>(), token));
+  parts.json["normalizer"] = {{"type", "BertNormalizer"},
+                              {"clean_text", true},
+                              {"handle_chinese_chars", true},
+                              {"strip_accents", nullptr},
+                              {"lowercase", lower}};
+  parts.json["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
+  parts.json["decoder"] = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
+  parts.json["model"] = {{"type", "WordPiece"},
+                         {"unk_token", "[UNK]"},
+                         {"continuing_subword_prefix", "##"},
+                         {"max_input_chars_per_word", 100},
+                         {"vocab", std::move(ids)}};
+  return parts;
+}
+
+}  // namespace trifold

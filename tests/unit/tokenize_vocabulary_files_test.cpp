@@ -1,0 +1,115 @@
+// Tokenizers from plain files have the ids of the tokenizer.json of the same model.
+#include "tokenize/vocabulary_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "support/files.h"
+#include "support/test_data.h"
+#include "tokenize/hugging_face_tokenizer.h"
+
+namespace trifold::vocabulary_files {
+namespace {
+
+using test::error_of;
+using test::expect_has;
+using test::read_file;
+using test::TempDir;
+using test::write_file;
+
+const std::string kText =
+    "The king's 3 sons, who'd  left in 1603,\n\tsaid: <|endoftext|>\"Caf\xC3\xA9 \xE4\xBD\xA0\xE5\xA5\xBD\"! HELLO Stra\xC3\x9F"
+    "e [MASK] ...";
+
+nlohmann::json golden(const std::string& name) {
+  return nlohmann::json::parse(read_file(test::test_data() + "/golden/hf_tokenizers/" + name + ".json"));
+}
+
+std::vector<int32_t> ids_of(const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  tokenizer.encode(kText, ids);
+  return ids;
+}
+
+// The merges of a tokenizer.json as lines; newer files have pairs.
+std::string merges_text(const nlohmann::json& model, const std::string& first) {
+  std::string text = first;
+  for (const nlohmann::json& merge : model.at("merges"))
+    text += (merge.is_string() ? merge.get<std::string>()
+                               : merge[0].get<std::string>() + " " + merge[1].get<std::string>()) +
+            "\n";
+  return text;
+}
+
+TEST(TokenizeVocabularyFiles, Gpt2HasTheIdsOfItsJson) {
+  TempDir dir;
+  const nlohmann::json whole = golden("gpt2");
+  nlohmann::json vocabulary = whole.at("model").at("vocab");
+  for (const nlohmann::json& token : whole.at("added_tokens"))
+    vocabulary[token.at("content")] = token.at("id");
+  write_file(dir.file("vocab.json"), vocabulary.dump());
+  write_file(dir.file("merges.txt"), merges_text(whole.at("model"), "#version: 0.2\n"));
+  write_file(dir.file("tokenizer.json"), whole.dump());
+  const HuggingFaceTokenizer from_json(dir.file("tokenizer.json"));
+  const auto beside = make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("vocab.json"));
+  EXPECT_EQ(ids_of(*beside), ids_of(from_json));
+  EXPECT_EQ(beside->vocab_size(), from_json.vocab_size());
+  EXPECT_EQ(beside->eod(), from_json.eod());
+  EXPECT_EQ(beside->decode(ids_of(*beside)), from_json.decode(ids_of(from_json)));
+  // Another file of merges, with other ids and another fingerprint.
+  write_file(dir.file("one.txt"),
+             merges_text(whole.at("model"), "").substr(0, merges_text(whole.at("model"), "").find('\n')));
+  const auto other = make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("vocab.json"), false, std::nullopt,
+                                    dir.file("one.txt"));
+  EXPECT_NE(ids_of(*other), ids_of(from_json));
+  EXPECT_NE(other->fingerprint(), beside->fingerprint());
+}
+
+TEST(TokenizeVocabularyFiles, BertHasTheIdsOfItsJson) {
+  TempDir dir;
+  const nlohmann::json whole = golden("bert_uncased");
+  std::vector<std::string> tokens(whole.at("model").at("vocab").size());
+  for (const auto& item : whole.at("model").at("vocab").items())
+    tokens.at(item.value().get<size_t>()) = item.key();
+  std::string text;
+  for (const std::string& token : tokens) text += token + "\r\n";
+  write_file(dir.file("vocab.txt"), text);
+  write_file(dir.file("tokenizer.json"), whole.dump());
+  const HuggingFaceTokenizer from_json(dir.file("tokenizer.json"));
+  const bool lower = whole.at("normalizer").at("lowercase").get<bool>();
+  const auto same = make_tokenizer(lower ? TokenizerType::WordPieceLower : TokenizerType::WordPieceCased,
+                                   dir.file("vocab.txt"));
+  const auto other = make_tokenizer(lower ? TokenizerType::WordPieceCased : TokenizerType::WordPieceLower,
+                                    dir.file("vocab.txt"));
+  EXPECT_EQ(ids_of(*same), ids_of(from_json));
+  EXPECT_EQ(same->vocab_size(), from_json.vocab_size());
+  EXPECT_NE(ids_of(*other), ids_of(from_json));
+}
+
+TEST(TokenizeVocabularyFiles, RefusesOtherFiles) {
+  TempDir dir;
+  const auto gpt2 = [&](const std::string& vocabulary, const std::string& merges) {
+    write_file(dir.file("v.json"), vocabulary);
+    write_file(dir.file("m.txt"), merges);
+    return error_of([&] {
+      make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("v.json"), false, std::nullopt, dir.file("m.txt"));
+    });
+  };
+  expect_has(gpt2("[]", "a b"), "is not the vocabulary of a GPT-2");
+  expect_has(gpt2(R"({"model": {}})", "a b"), "--tokenizer-type huggingface");
+  expect_has(gpt2(R"({"a": 0})", "a b c"), "m.txt:1: 'a b c' is not a merge");
+  expect_has(gpt2(R"({"a": 0})", "#version\n\nab\n"), "m.txt:3: 'ab' is not a merge");
+  expect_has(gpt2(R"({"a": 0})", "#version\n"), "has no merges");
+  expect_has(gpt2(R"({"a": 0})", "a z"), "v.json");
+  expect_has(gpt2(R"({"a": "x"})", "a a"), "v.json");
+  expect_has(gpt2(R"({"a": 99999999999})", "a a"), "v.json");
+  expect_has(error_of([&] { make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("none.json")); }), "none.json");
+  write_file(dir.file("vocab.txt"), "a\nb\n");
+  expect_has(error_of([&] { make_tokenizer(TokenizerType::WordPieceLower, dir.file("vocab.txt")); }),
+             "is not the vocabulary of a BERT");
+  expect_has(error_of([] { make_tokenizer(TokenizerType::Gpt2Bpe, std::nullopt); }),
+             "needs --tokenizer-model FILE");
+  expect_has(error_of([] { make_tokenizer(TokenizerType::Null, std::nullopt); }), "text needs a tokenizer");
+}
+
+}  // namespace
+}  // namespace trifold::vocabulary_files
