@@ -124,7 +124,7 @@ const std::vector<ValidateCase>& training_cases() {
       {"--lr-decay-iters 50 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.lr_decay_iters = 50; }},
       {"--lr-warmup-init 0.0001 has no effect without --lr-warmup-iters 1 or more, or "
-       "--lr-warmup-fraction above 0, which are the warm-up",
+       "--lr-warmup-fraction above 0, or --lr-warmup-samples 1 or more, which are the warm-up",
        [](C& c) { c.lr.lr_warmup_init = 1e-4; }},
       {"--eval-interval -3", [](C& c) { c.eval.eval_interval = -3; }},
       {"--eval-interval needs data, but --split 1,0,0 leaves none",
