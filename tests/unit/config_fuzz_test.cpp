@@ -4,6 +4,7 @@
 #include <random>
 
 #include "config/command_line/command_info.h"
+#include "config/foreign/foreign_options.h"
 #include "unit/config_testing.h"
 
 namespace trifold {
@@ -50,6 +51,9 @@ Words names_of(const std::string& command) {
   with_default_table(command, [&](const OptionTable& table) {
     for (const Option& option : table.options()) names.push_back(option.name);
   });
+  // Some options of other programs, of all fates and numbers of words.
+  const std::vector<ForeignOption>& foreign = foreign_options();
+  for (size_t i = 0; i < foreign.size(); i += 7) names.push_back(foreign[i].name);
   return names;
 }
 
