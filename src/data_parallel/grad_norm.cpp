@@ -12,15 +12,16 @@ int64_t chunks(const FlatLayout::Segment& segment) { return (segment.count + kGr
 }  // namespace
 
 GradNorm::GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh,
-                   const OpTable& ops)
+                   const OpTable& ops, std::optional<int> block)
     : grads_(grads), mesh_(mesh), ops_(ops) {
   int64_t count = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
     if (unit.lowest_block == kCopyOfTied) continue;
     std::vector<FlatLayout::Segment> counted = grads.segments(unit);
     std::erase_if(counted, [&](const FlatLayout::Segment& segment) {
-      return !counts_here(layout.params()[segment.id].shard, mesh.coords(), mesh.sizes(),
-                          grads.slices(segment.id));
+      const ParamSpec& spec = layout.params()[segment.id];
+      return (block && spec.block != *block) ||
+             !counts_here(spec.shard, mesh.coords(), mesh.sizes(), grads.slices(segment.id));
     });
     for (const FlatLayout::Segment& run :
          FlatLayout::joined(counted, [](ParamId, ParamId) { return true; })) {

@@ -3,6 +3,7 @@
 // the same bits for every cut into stages and slices.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace trifold {
 
 class GradNorm {
  public:
-  // References must outlive the object.
-  GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh, const OpTable& ops);
+  // The norm over all parameters, or over the parameters of one block of the model. References must outlive the object.
+  GradNorm(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh, const OpTable& ops,
+           std::optional<int> block = {});
 
   // Adds the squares of the gradients that this rank counts, which must be reduced. Waits for the result.
   void add_squares(ExactSum& squares, Stream& stream);

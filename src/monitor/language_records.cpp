@@ -27,6 +27,9 @@ RunRecord record_of(const StepReport& report) {
                    {"resident_bytes", resident_memory()},
                    {"skipped", report.skipped()}};
   if (report.skipped()) record.values["skip_reason"] = reason_of(report.skip);
+  if (!report.block_grad_norms.empty())
+    record.values["block_grad_norms"] =
+        std::vector<double>(report.block_grad_norms.begin(), report.block_grad_norms.end());
   if (report.router_balance) {
     record.values["router_balance"] = finite_number(*report.router_balance);
     record.values["router_z"] = finite_number(report.router_z);

@@ -45,6 +45,9 @@ struct StepReport {
   std::span<const double> expert_loads = {};
   std::span<const double> experts_dropped = {};
   int64_t expert_rounds = 1;
+  // [block of the model] Gradient norms before clipping, with --log-block-grad-norms if the step changed the model;
+  // valid until the next step.
+  std::span<const double> block_grad_norms = {};
   double loss_scale = 1;
   double next_loss_scale = 1;   // loss scale of the next step
   int64_t tokens = 0;           // tokens of the step on all ranks; padding does not count

@@ -73,6 +73,9 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
       valid_(valid),
       valid_batch_(train, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(run_));
+  if (config.log.log_block_grad_norms)
+    block_norms_ =
+        std::make_unique<BlockNorms>(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops());
   if (config.model.num_experts) loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }
@@ -283,6 +286,7 @@ void Trainer::compare_before_update() {
 }
 
 double Trainer::update(const LossSums& sums) {
+  block_grad_norms_.clear();
   if (sums.weight == 0) return 0;  // all tokens are masked, so every gradient is 0
   Stream& stream = replica_.compute();
   // Gradients belong to the sum of the loss over all tokens, times the loss scale; this factor turns them into
@@ -297,6 +301,9 @@ double Trainer::update(const LossSums& sums) {
     explain(sums.loss / sums.weight, norm);
   scaler_.update(overflow);
   if (overflow) return norm;
+  if (block_norms_)
+    for (const double of_block : block_norms_->measure(stream))
+      block_grad_norms_.push_back(mean_factor * of_block);
   if (loads_) {
     loads_->move_biases();
     loads_->keep_choices();

@@ -12,6 +12,7 @@
 
 #include "config/fields/config.h"
 #include "data/read_ahead.h"
+#include "data_parallel/block_norms.h"
 #include "data_parallel/grad_norm.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
@@ -189,6 +190,8 @@ class Trainer final : public Savable {
   GradientBuffer grads_;
   ShardedOptimizer optimizer_;
   GradNorm norm_;
+  std::unique_ptr<BlockNorms> block_norms_;  // only with --log-block-grad-norms
+  std::vector<double> block_grad_norms_;     // last step; empty: not measured
   LossScaler scaler_;
   int64_t expert_layers_;
   std::unique_ptr<ExpertLoads> loads_;  // only with experts

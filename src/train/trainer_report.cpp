@@ -40,6 +40,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
       report.expert_rounds = loads_->rounds();
     }
     report.grad_norm = norms[i];
+    report.block_grad_norms = block_grad_norms_;
     report.lr = rate_of(before - skipped);
     report.loss_scale = loss_scale;
     report.next_loss_scale = scaler_.scale();

@@ -105,6 +105,27 @@ class Run(ProgramTest):
         self.assertEqual([set(line) for line in evaluations], [{"step", "valid_loss", "tokens"}] * 2)
         self.assertEqual(evaluations[0]["tokens"] % steps[0]["tokens"], 0)
 
+    def test_gradient_norms_of_blocks(self):
+        """Their squares add up, and have the same bits however the model is cut."""
+        run = ["--train-iters", 4, "--log-block-grad-norms", "--clip-grad", 0.1, "--log-json"]
+        self.pretrain(*run, "one.jsonl")
+        blocks = [line["block_grad_norms"] for line in self.log("one.jsonl")]
+        for line, norms in zip(self.log("one.jsonl"), blocks):
+            self.assertEqual(len(norms), 4)  # the embedding, two layers, the head
+            self.assertLess(abs(sum(norm * norm for norm in norms) ** 0.5 / line["grad_norm"] - 1), 1e-12)
+        for mesh in (["--ranks", 2, "--pp", 2], ["--ranks", 2, "--pp", 2, "--zero-stage", 1]):
+            self.pretrain(*run, "cut.jsonl", *mesh)
+            self.assertEqual([line["block_grad_norms"] for line in self.log("cut.jsonl")], blocks)
+            (self.folder / "cut.jsonl").unlink()
+        self.pretrain(*run, "shared.jsonl", "--ranks", 4, "--tp", 2, "--zero-stage", 2)
+        for norms, expected in zip((line["block_grad_norms"] for line in self.log("shared.jsonl")), blocks):
+            for one, other in zip(norms, expected):
+                self.assertLess(abs(one / other - 1), 1e-3)
+        self.pretrain("--train-iters", 4, "--clip-grad", 0.1, "--log-json", "plain.jsonl")
+        self.assertEqual(self.losses("plain.jsonl"), self.losses("one.jsonl"))
+        _, message = self.pretrain(*run, "no.jsonl", "--ranks", 2, "--pp", 2, "--schedule", "pipedream", status=2)
+        self.assertIn("--log-block-grad-norms is not possible with --schedule pipedream", message)
+
     def test_log_has_what_happened(self):
         run = ["--save", "d", "--save-interval", 2, "--auto-resume", "--log-json", "log.jsonl"]
         self.pretrain("--train-iters", 3, *run)

@@ -62,6 +62,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_upcycling(table, config.checkpoint);
   add_eval(table, config.eval);
   add_log(table, config.log);
+  add_block_norms(table, config.log);
   table.group("Layout");
   table
       .add("auto-layout", &config.auto_layout,
@@ -134,6 +135,7 @@ OptionTable options_of(FinetuneConfig& config) {
       .only_with("valid-data");
   add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
+  add_block_norms(table, run.log);
   // Without training data there are neither iterations nor a learning rate.
   table.change("train-iters")
       .optional()

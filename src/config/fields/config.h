@@ -259,6 +259,7 @@ struct WatchConfig {
 struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
+  bool log_block_grad_norms = false;
   std::optional<std::string> tensorboard_dir;
   std::optional<int> metrics_port;
   std::string metrics_address = "127.0.0.1";

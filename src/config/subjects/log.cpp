@@ -104,6 +104,13 @@ void add_log(OptionTable& table, LogConfig& log) {
                  "because with one rank on a CPU nothing overlaps", "leave it out, or give several --ranks");
 }
 
+void add_block_norms(OptionTable& table, LogConfig& log) {
+  table
+      .add("log-block-grad-norms", &log.log_block_grad_norms,
+           "Also report the gradient norm of every block of the model in every step.")
+      .of_execution();
+}
+
 Option& add_seed(OptionTable& table, uint64_t& seed, std::string help) {
   return table.add("seed", &seed, std::move(help));
 }

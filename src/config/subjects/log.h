@@ -16,6 +16,8 @@ void add_early_stop(OptionTable& table, std::optional<int64_t>& patience);
 // How often and where any kind of run reports; add_log adds more.
 void add_reports(OptionTable& table, LogConfig& log);
 void add_log(OptionTable& table, LogConfig& log);
+// For models whose blocks have gradients in one buffer.
+void add_block_norms(OptionTable& table, LogConfig& log);
 Option& add_seed(OptionTable& table, uint64_t& seed, std::string help);
 
 }  // namespace trifold

@@ -288,6 +288,12 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   const auto schedule = chosen_schedule(pipeline);  // none: from a file
   const bool asynchronous = schedule && is_async(*schedule);
   if (asynchronous) check_asynchronous(config, problems);
+  if (asynchronous && config.log.log_block_grad_norms)
+    problems.about("log-block-grad-norms", "schedule")
+        .wrong(
+            "--log-block-grad-norms is not possible with --schedule {}, whose stages update at different times",
+            schedule_name(*schedule))
+        .right("leave it out, or give a synchronous schedule");
   if (config.log.check_overlap > 0 && !schedule)
     problems.about("check-overlap", "schedule")
         .wrong(
