@@ -131,6 +131,12 @@ void ProgressLines::tell_early_stop(const BestEvaluation& best) {
   print_line(fmt::format("early stop  {}", best.text()));
 }
 
+void ProgressLines::tell_incident(const Incident& incident) {
+  finish();
+  write([&] { return RunRecord{.step = incident.step, .event = incident.event, .values = incident.values}; });
+  print_line("WARNING     " + incident.text);
+}
+
 void Progress::on_start(const RunReport& report) {
   unit_ = report.unit;
   loss_unit_ = report.loss_unit;
@@ -194,6 +200,10 @@ std::string Progress::describe(const StepReport& report) const {
 
 void Progress::on_step(const StepReport& report) {
   write([&] { return record_of(report); });
+  if (report.skip == StepSkip::Asked)
+    return print_line(fmt::format("step {:>6}/{}  skipped: samples {}-{} are passed over", report.step,
+                                  last_step(), report.consumed_samples - report.samples,
+                                  report.consumed_samples - 1));
   if (report.skip == StepSkip::NoTokens)
     print_line(fmt::format("step {:>6}/{}  skipped: every {} of the global batch is masked out of the loss",
                            report.step, last_step(), single(loss_unit_)));

@@ -53,6 +53,7 @@ class ProgressLines {
   void tell_saved(int64_t step, const std::string& directory);
   void tell_warning(const std::string& text);
   void tell_early_stop(const BestEvaluation& best);
+  void tell_incident(const Incident& incident);
 
  private:
   LogConfig config_;
@@ -79,6 +80,7 @@ class Progress final : public RunObserver, public ProgressLines {
   void on_saved(int64_t step, const std::string& directory) override;
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
   void on_warning(const std::string& text) override;
+  void on_incident(const Incident& incident) override { tell_incident(incident); }
 
  private:
   std::string describe(const StepReport& report) const;

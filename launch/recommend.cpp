@@ -45,9 +45,14 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   }
 
   void on_step(const StepReport& step) override {
-    samples_ += step.samples;
-    seconds_ += step.step_seconds;
+    if (!step.skipped()) {
+      samples_ += step.samples;
+      seconds_ += step.step_seconds;
+    }
     write([&] { return record_of_clicks(step, clips_, rows_.wanted > 0 ? &step_rows_ : nullptr); });
+    if (step.skip == StepSkip::Asked)
+      return line("step {:>6}/{}  skipped: samples {}-{} are passed over", step.step, last_step(),
+                  step.consumed_samples - step.samples, step.consumed_samples - 1);
     const std::string norm = clips_ ? fmt::format("grad norm {:.3f}  ", step.grad_norm) : "";
     const std::string text =
         fmt::format("step {:>6}/{}  loss {:.5f}  {}lr {:.3e}  {}{} samples/s  ETA {}", step.step, last_step(),
@@ -74,6 +79,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
   void on_saved(int64_t step, const std::string& directory) override { tell_saved(step, directory); }
 
   void on_warning(const std::string& text) override { tell_warning(text); }
+  void on_incident(const Incident& incident) override { tell_incident(incident); }
 
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
 

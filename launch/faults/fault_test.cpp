@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_kind.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "files/file.h"
 #include "mesh/mesh_sizes.h"
@@ -67,7 +68,7 @@ Spec parse(const char* text) {
   if (fields.size() > 3) number(3, spec.step);
   if (fields.size() > 4) spec.tensor = fields[4];
   const bool is_slow = spec.kind == "slow-fsync";
-  if (!spec.changes_state() && !is_slow && !is_one_of(spec.kind, {"kill", "stop", "hang", "error"}))
+  if (!spec.changes_state() && !is_slow && !is_one_of(spec.kind, {"kill", "stop", "hang", "error", "slow"}))
     bad_input("{}={}: there is no fault '{}'", kVariable, text, spec.kind);
   bool in_save = false;
   for (const SavePhase phase : save_phases()) in_save = in_save || name_of(phase) == spec.phase;
@@ -150,13 +151,16 @@ class Watch final : public StepWatch {
 
   void begin(const Action& action, int, const Batch&, const ParamSource&, Stream&) override {
     forward_ = action.kind == ActionKind::F;
+    begun_ = Clock::now();
     if (spec_.phase == "forward" && forward_) reach();
     if (spec_.phase == "backward" && (action.kind == ActionKind::B || action.kind == ActionKind::I)) reach();
   }
   void see(std::string_view, std::string_view, Tensor, Stream&) override {
     if (spec_.phase == "tensor" && forward_) reach();
   }
-  void end(Stream&) override {}
+  void end(Stream&) override {
+    if (spec_.kind == "slow" && step_ >= spec_.step) std::this_thread::sleep_for(Clock::now() - begun_);
+  }
   void after(const Action& action) override {
     if (spec_.phase == "pipeline" && is_message(action.kind)) reach();
     if (spec_.phase == "reduce" && action.kind == ActionKind::ReduceGrad) reach();
@@ -170,6 +174,7 @@ class Watch final : public StepWatch {
   const Spec& spec_;
   int64_t step_ = 0;
   bool forward_ = false;
+  Clock::time_point begun_;
 };
 
 // Fails when it reads samples of one position on the data axis.

@@ -19,6 +19,7 @@ namespace trifold::launch {
 //           error      throws an Error
 //           flip       flips a bit of a weight on the rank; here and below the rank continues
 //           nan-weight, nan-moment    replaces a value by NaN
+//           slow       from step STEP on, every block takes twice as long
 //           slow-fsync     in a save: the thread's next fsync takes TENSOR seconds longer
 //   PHASE   start      before the ranks connect
 //           data       while it reads a batch: every rank at the same position of the data axis fails

@@ -22,7 +22,9 @@ struct HostThread {
     Clock::time_point since;
   };
 
-  std::atomic<int> waits{0};             // current waits for other ranks or for streams
+  std::atomic<int> waits{0};  // current waits for other ranks or for streams
+  // Nanoseconds for which the thread has been blocked so far, up to the end of its last wait.
+  std::atomic<int64_t> blocked_ns{0};
   std::atomic<std::thread::id> saver{};  // the thread that saves for this rank in the background, if any
 
   // The longest time between two polls of a wait that reports them (HeldUp::look).
@@ -69,12 +71,15 @@ struct HostThread {
 class HeldUp {
  public:
   explicit HeldUp(HostThread* thread = HostThread::here().get()) : thread_(thread) {
-    if (thread_ != nullptr) thread_->waits.fetch_add(1, std::memory_order_relaxed);
+    if (thread_ != nullptr && thread_->waits.fetch_add(1, std::memory_order_relaxed) == 0)
+      begun_ = Clock::now();
   }
   ~HeldUp() {
     if (thread_ == nullptr) return;
     thread_->looked_.store(0, std::memory_order_relaxed);
-    thread_->waits.fetch_sub(1, std::memory_order_relaxed);
+    if (thread_->waits.fetch_sub(1, std::memory_order_relaxed) > 1) return;  // inside another wait
+    const std::chrono::nanoseconds blocked = Clock::now() - begun_;
+    thread_->blocked_ns.fetch_add(blocked.count(), std::memory_order_relaxed);
   }
   HeldUp(const HeldUp&) = delete;
   HeldUp& operator=(const HeldUp&) = delete;
@@ -87,6 +92,7 @@ class HeldUp {
 
  private:
   HostThread* thread_;
+  Clock::time_point begun_;  // of the outermost wait
 };
 
 // Scope guard: the calling thread saves for the rank that runs on thread `rank`.

@@ -10,6 +10,12 @@ MeshSizes mesh_sizes(const MeshConfig& config) {
           {Axis::Etp, config.expert_tensor_parallel_size},   {Axis::Ep, config.expert_model_parallel_size}};
 }
 
+std::vector<int> pipeline_rank_of_ranks(const MeshSizes& sizes) {
+  std::vector<int> pipeline_ranks;
+  for (int rank = 0; rank < sizes.ranks(); ++rank) pipeline_ranks.push_back(coords_of(rank, sizes)[Axis::Pp]);
+  return pipeline_ranks;
+}
+
 nlohmann::json to_json(const MeshSizes& sizes) {
   nlohmann::json json{{"tp", sizes[Axis::Tp]}, {"dp", sizes[Axis::Dp]}, {"pp", sizes[Axis::Pp]}};
   if (sizes[Axis::Cp] > 1) json["cp"] = sizes[Axis::Cp];

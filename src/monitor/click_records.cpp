@@ -45,6 +45,7 @@ RunRecord record_of_clicks(const StepReport& step, bool has_norm, const RowCache
                    {"step_seconds", finite_number(step.step_seconds)},
                    {"samples_per_second", finite_number(step.samples_per_second())},
                    {"resident_bytes", resident_memory()}};
+  if (step.skipped()) record.values["skipped"] = true;
   if (has_norm) record.values["grad_norm"] = finite_number(step.grad_norm);
   if (rows != nullptr) {
     record.values["file_rows"] = rows->wanted;

@@ -8,7 +8,10 @@
 
 namespace trifold {
 
-const char* reason_of(StepSkip skip) { return skip == StepSkip::Overflow ? "overflow" : "no counted token"; }
+const char* reason_of(StepSkip skip) {
+  if (skip == StepSkip::Asked) return "asked for";
+  return skip == StepSkip::Overflow ? "overflow" : "no counted token";
+}
 
 RunRecord record_of(const StepReport& report) {
   RunRecord record{.step = report.step};

@@ -72,7 +72,8 @@ class RecommendRun final : public TrainingRun, Savable {
         feed_(training_feed(job.config, *job.data.train)),
         rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
         table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
-        model_(world, setup_of(job, world.size())) {
+        model_(world, setup_of(job, world.size())),
+        losses_(config_.log.watch) {
     starts_ = {start_of(model_.setup())};
     if (job.data.valid != nullptr)
       valid_feed_.emplace(*job.data.valid, std::nullopt, config_.training.global_batch_size);
@@ -80,7 +81,7 @@ class RecommendRun final : public TrainingRun, Savable {
   }
 
   Savable& state() override { return *this; }
-  std::vector<std::string> load(const std::string& path) override;
+  std::vector<std::string> load(const std::string& path, const RunStart& start) override;
   void take_first_weights(const std::string& path);
   void begin(std::vector<std::string> changes, std::vector<std::string> processes) override;
   bool advance(const std::atomic<int>& signal) override;
@@ -88,6 +89,9 @@ class RecommendRun final : public TrainingRun, Savable {
   bool evaluation_due() const override { return evaluates_after(done_); }
   Evaluation evaluate(const std::atomic<int>& signal) override;
   BestEvaluation& best() override { return best_; }
+  void skip() override;
+  LossWatch& losses() override { return losses_; }
+  int64_t samples_of_step() const override { return config_.training.global_batch_size; }
   bool stop_agreed() const override { return stop_agreed_; }
   void poll_stop(const std::atomic<int>& signal) override {
     stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;
@@ -138,6 +142,7 @@ class RecommendRun final : public TrainingRun, Savable {
                   {"train_samples", job_.data.train->samples()},
                   {"clicks", click_record(job_.data.schema())},
                   {"best", best_.state()},
+                  {"losses", losses_.state()},
                   {"dtype", config_.precision.f64 ? "f64" : "f32"}};
     note_order(config_, meta.state);
     if (updates_before_ > 0) meta.state[kUpdatesBefore] = updates_before_;
@@ -162,16 +167,18 @@ class RecommendRun final : public TrainingRun, Savable {
   bool stop_agreed_ = false;
   std::optional<int64_t> failed_step_;
   BestEvaluation best_{"AUC", BestEvaluation::Better::Higher};
+  LossWatch losses_;
 };
 
-std::vector<std::string> RecommendRun::load(const std::string& path) {
+std::vector<std::string> RecommendRun::load(const std::string& path, const RunStart& start) {
+  is_fetched_ = false;
   std::vector<std::string> changes;
   std::vector<uint32_t> key_batches;
   gather_texts(world_, "loading " + path, [&]() -> std::string {
     CheckpointReader reader(path);
-    const bool begins = job_.start.part == LoadPart::State;
+    const bool begins = start.part == LoadPart::State;
     const ClickSchema schema = job_.data.schema();
-    compare_models(model_to_go_on(reader, job_.start.part, config_.data.train_data, schema),
+    compare_models(model_to_go_on(reader, start.part, config_.data.train_data, schema),
                    recommender_model(config_, schema));
     std::vector<NamedTensor> boxes = model_.checkpoint_tensors(true);
     if (begins) boxes = stored_parts(std::move(boxes), reader, schema);
@@ -195,6 +202,7 @@ std::vector<std::string> RecommendRun::load(const std::string& path) {
     }
     done_ = reader.meta().step;
     if (state.has("best")) best_.restore(state.at("best"), done_);
+    if (state.has("losses")) losses_.restore(state.at("losses"));
     RecommendConfig config = config_;
     changes = changed_options(reader.meta().config, to_json(config_), options_of(config));
     return {};
@@ -255,7 +263,9 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   step.consumed_samples = step.step * config_.training.global_batch_size;
   step.lr = rates_.at(done_);
   // An evaluation between two steps needs the buffer of the next batch.
-  is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step);
+  // The next step may be skipped, or the run may return to another one.
+  is_fetched_ = step.step < job_.limits.last_step && !evaluates_after(step.step) &&
+                !losses_.skips(step.step + 1) && !losses_.may_roll_back();
   try {
     step.loss = model_.train(step.samples, step.step, step.lr, table_rates_.at(done_), [&] {
       if (is_fetched_) model_.fetch(feed_, step.step, true);
@@ -267,6 +277,7 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   }
   step.grad_norm = model_.grad_norm();
   done_ = step.step;
+  losses_.add(step.step, step.loss);
   step.step_seconds = seconds_since(start);
   if (observer_ != nullptr) {
     if (model_.cached_rows().wanted > 0) observer_->on_rows(model_.cached_rows());
@@ -274,6 +285,18 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   }
   poll_stop(signal);
   return true;
+}
+
+void RecommendRun::skip() {
+  StepReport step;
+  step.step = done_ + 1;
+  step.samples = feed_.real_samples(done_);
+  step.consumed_samples = step.step * config_.training.global_batch_size;
+  step.loss = std::numeric_limits<double>::quiet_NaN();
+  step.lr = rates_.at(done_);
+  step.skip = StepSkip::Asked;
+  done_ = step.step;
+  if (observer_ != nullptr) observer_->on_step(step);
 }
 
 Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {

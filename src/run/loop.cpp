@@ -6,7 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/host_thread.h"
 #include "run/flight/wait_limits.h"
+#include "run/health/incidents.h"
+#include "run/health/stragglers.h"
 #include "run/nodes.h"
 #include "run/saver.h"
 
@@ -78,6 +81,98 @@ class Parts {
   WaitLimits limits_;
 };
 
+// Compares the ranks' own times, if the run asks for that, and reports ranks that have become slow.
+class SlowRanks {
+ public:
+  SlowRanks(Communicator& world, TrainingRun& run, const WatchConfig& watch, SaveObserver* observer)
+      : observer_(observer) {
+    if (watch.straggler_interval > 0 && world.size() > 1)
+      stragglers_.emplace(world, watch.straggler_interval, run.work_groups());
+  }
+
+  void begin_step() {
+    blocked_ns_ = HostThread::here()->blocked_ns.load(std::memory_order_relaxed);
+    begun_ = Clock::now();
+  }
+  // Collective in some steps.
+  void end_step(int64_t step) {
+    if (!stragglers_) return;
+    const int64_t blocked = HostThread::here()->blocked_ns.load(std::memory_order_relaxed) - blocked_ns_;
+    for (const SlowRank& rank :
+         stragglers_->add(step, seconds_since(begun_) - 1e-9 * static_cast<double>(blocked)))
+      if (observer_ != nullptr) observer_->on_incident(incident_of(rank));
+  }
+
+ private:
+  std::optional<Stragglers> stragglers_;
+  SaveObserver* observer_;
+  int64_t blocked_ns_ = 0;
+  Clock::time_point begun_;
+};
+
+// What a run does after a spike of the loss.
+class Spikes {
+ public:
+  Spikes(Communicator& world, TrainingRun& run, const WatchConfig& watch, const CheckpointConfig& checkpoint,
+         RunSaver& saver, SaveObserver* observer)
+      : world_(world),
+        run_(run),
+        watch_(watch),
+        checkpoint_(checkpoint),
+        saver_(saver),
+        observer_(observer) {}
+
+  // Collective. Call it after every step. Throws an Agreed Error if the run ends here. Returns whether the run has
+  // returned to an earlier step.
+  bool look() {
+    const std::optional<LossSpike> spike = run_.losses().take_spike();
+    if (!spike) return false;
+    if (watch_.on_loss_spike == OnLossSpike::Stop)
+      throw Error(
+          fmt::format("{}; the run ends here because of --on-loss-spike stop, and this step is not saved",
+                      text_of(*spike, run_.samples_of_step())),
+          ErrorKind::Agreed);
+    roll_back(*spike);
+    return true;
+  }
+
+ private:
+  // So often a run may return to one checkpoint.
+  static constexpr int64_t kMostReturns = 5;
+
+  void roll_back(const LossSpike& spike) {
+    const int64_t samples = run_.samples_of_step();
+    saver_.wait();
+    const LossWatch before = run_.losses();
+    const RunStart start{checkpoint_.save, LoadPart::All, true};
+    try {
+      load_start(start, world_, [&](const std::string& path) { return run_.load(path, start); });
+    } catch (Error& error) {
+      error.add_context(text_of(spike, samples) + "; the run cannot return to a checkpoint");
+      throw;
+    }
+    const int64_t step = run_.state().steps_done();
+    run_.losses().keep_skipped(before);
+    const int64_t returns = run_.losses().times_skipped_after(step);
+    if (returns >= kMostReturns)
+      throw Error(
+          fmt::format("{}; the run has returned to step {} {} times already: the samples alone are not the "
+                      "cause; try a lower --lr",
+                      text_of(spike, samples), step, returns),
+          ErrorKind::Agreed);
+    const int64_t first = std::max(step, spike.step - watch_.loss_spike_skip) + 1;
+    run_.losses().skip(first, spike.step);
+    if (observer_ != nullptr) observer_->on_incident(incident_of(spike, samples, {step, first, spike.step}));
+  }
+
+  Communicator& world_;
+  TrainingRun& run_;
+  const WatchConfig& watch_;
+  const CheckpointConfig& checkpoint_;
+  RunSaver& saver_;
+  SaveObserver* observer_;
+};
+
 // Trains the next steps. If they are not finite, that is recorded for a restarted run.
 void advance(TrainingRun& run, RunSaver& saver, const LoadedStart& loaded, const std::atomic<int>& signal) {
   try {
@@ -107,7 +202,8 @@ bool is_late(Communicator& world, const RunJob& job) {
 
 LoadedStart start(Communicator& world, TrainingRun& run, const RunJob& job, RunSaver& saver,
                   SaveObserver* observer) {
-  LoadedStart loaded = load_start(job.start, world, [&](const std::string& path) { return run.load(path); });
+  LoadedStart loaded =
+      load_start(job.start, world, [&](const std::string& path) { return run.load(path, job.start); });
   if (observer != nullptr)
     for (const std::string& warning : loaded.warnings) observer->on_warning(warning);
   saver.loaded(job.start);
@@ -216,15 +312,23 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     saver.finish();
     return RunEnd::Done;
   }
+  SlowRanks slow_ranks(world, run, watch, observer);
+  Spikes spikes(world, run, watch, checkpoint, saver, observer);
   while (!is_over()) {
     if (run.stop_agreed()) {
       saver.finish();
       return RunEnd::Interrupted;
     }
+    const bool skips = run.losses().skips(run.state().steps_done() + 1);
+    slow_ranks.begin_step();
     parts.run(RunPart::Step, [&] {
+      if (skips) return run.skip();
       advance(run, saver, loaded, signal);
       parts.reach(RunPart::Updated);
     });
+    if (!skips) slow_ranks.end_step(run.state().steps_done());
+    if (skips) run.poll_stop(signal);
+    if (spikes.look()) continue;
     if (run.evaluation_due() && evaluation_ends_run()) break;
     saver.poll();
     saver.check_when_due();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "run/best_evaluation.h"
+#include "run/health/loss_watch.h"
 #include "run/job.h"
 #include "run/metrics.h"
 #include "run/savable.h"
@@ -27,9 +28,10 @@ class TrainingRun {
   virtual ~TrainingRun() = default;
   // The state that checkpoints hold. Not collective.
   virtual Savable& state() = 0;
-  // Continues from the checkpoint at, or the newest one under, `path`. Returns the differences from the run that wrote
-  // it, one line each. Throws on all ranks or on none; after an Error another checkpoint may be loaded.
-  virtual std::vector<std::string> load(const std::string& path) = 0;
+  // Continues from the checkpoint at, or the newest one under, `path`, with the part of it that `start` says. Returns the differences from the run that wrote
+  // it, one line each. Throws on all ranks or on none; after an Error another checkpoint may be loaded. May be called
+  // again between steps.
+  virtual std::vector<std::string> load(const std::string& path, const RunStart& start) = 0;
   // Called when the state is complete, before the first step: reports the run's description.
   virtual void begin(std::vector<std::string> changes, std::vector<std::string> processes) = 0;
   // Waits until samples can be read; returns false on all ranks if one of them sees its signal first.
@@ -38,6 +40,14 @@ class TrainingRun {
   // Trains the next step, or several that belong together, and reports them. Returns whether one of them changed the
   // weights. If `signal` is not zero on some rank at the end, stop_agreed() becomes true on all ranks.
   virtual bool advance(const std::atomic<int>& signal) = 0;
+  // Passes over the next step: consumes its samples, leaves the state as it is otherwise, and reports that.
+  virtual void skip() = 0;
+  // The losses so far, which are part of the state; advance() adds to them. Not collective.
+  virtual LossWatch& losses() = 0;
+  // Samples of a step. Not collective.
+  virtual int64_t samples_of_step() const = 0;
+  // A number for each rank of the world, the same for ranks that do equal work; empty: all do. Not collective.
+  virtual std::vector<int> work_groups() { return {}; }
   // After advance() threw because a loss or gradients were not finite: the step, counted from 1. Not collective.
   virtual std::optional<int64_t> failed_step() const = 0;
   // Whether to evaluate after the steps so far. The same on all ranks; not collective.

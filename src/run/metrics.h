@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ enum class StepSkip {
   None,      // the step changed the model
   Overflow,  // gradients overflowed with the loss scale
   NoTokens,  // all tokens are masked out of the loss
+  Asked,     // its samples were to be skipped (run/health/loss_watch.h); it was not computed
 };
 
 // One training step; everything except times and rates is the same on every rank. Losses are means over the tokens (for
@@ -123,6 +125,14 @@ struct RunReport : StartReport {
   double document_imbalance = 0;
 };
 
+// Something that happened to a run besides its steps: a rank that has become slow, a spike of the loss.
+struct Incident {
+  int64_t step = 0;
+  std::string event;                                                 // "slow_rank"
+  std::string text;                                                  // for people
+  nlohmann::ordered_json values = nlohmann::ordered_json::object();  // for programs
+};
+
 // Observes checkpoints and warnings in any kind of run.
 class SaveObserver {
  public:
@@ -133,6 +143,7 @@ class SaveObserver {
   virtual void on_early_stop(const BestEvaluation& /*best*/) {}
   // A problem after which the run continues.
   virtual void on_warning(const std::string& text) = 0;
+  virtual void on_incident(const Incident& incident) { on_warning(incident.text); }
 };
 
 class RunObserver : public SaveObserver {

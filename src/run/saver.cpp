@@ -151,6 +151,15 @@ void RunSaver::poll() {
   }
 }
 
+void RunSaver::wait() {
+  if (!background_ || !background_->is_outstanding()) return;
+  try {
+    take_result();
+  } catch (const Error& error) {
+    failed(error);
+  }
+}
+
 void RunSaver::finish() {
   if (!config_.save) return;
   if (background_ && background_->is_outstanding()) {

@@ -9,6 +9,7 @@
 #include "config/fields/pipeline_choice.h"
 #include "files/file_memory.h"
 #include "files/output_files.h"
+#include "mesh/mesh_sizes.h"
 #include "models/language_family.h"
 #include "plan/memory_fit.h"
 #include "run/device.h"
@@ -212,8 +213,8 @@ class PretrainRun final : public TrainingRun {
   }
 
   Savable& state() override { return trainer_; }
-  std::vector<std::string> load(const std::string& path) override {
-    return trainer_.load(path, job_.start.part, job_.start.new_optimizer);
+  std::vector<std::string> load(const std::string& path, const RunStart& start) override {
+    return trainer_.load(path, start.part, start.new_optimizer);
   }
   void begin(std::vector<std::string> changes, std::vector<std::string> processes) override {
     trainer_.measure_peak();
@@ -233,6 +234,15 @@ class PretrainRun final : public TrainingRun {
   bool evaluation_due() const override { return validates() || measures(); }
   Evaluation evaluate(const std::atomic<int>& signal) override;
   BestEvaluation& best() override { return trainer_.best(); }
+  void skip() override {
+    const StepReport& step = trainer_.skip();
+    if (observer_ != nullptr) observer_->on_step(step);
+  }
+  LossWatch& losses() override { return trainer_.losses(); }
+  int64_t samples_of_step() const override { return *config_.batch.global_batch_size; }
+  std::vector<int> work_groups() override {
+    return pipeline_rank_of_ranks(trainer_.replica().mesh().sizes());
+  }
   bool stop_agreed() const override { return trainer_.stop_agreed(); }
   void poll_stop(const std::atomic<int>& signal) override { trainer_.poll_stop(signal); }
   void watch(StepWatch& watch) override { trainer_.watch(&watch); }

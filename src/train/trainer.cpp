@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "config/subjects/model_family.h"
 #include "core/clock.h"
@@ -71,6 +72,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
       expert_layers_(count_expert_layers(config.model)),
       train_(train),
       valid_(valid),
+      losses_(config.log.watch),
       valid_batch_(train, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(run_));
   if (config.log.log_block_grad_norms)
@@ -274,7 +276,28 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   }
   steps_done_ += planned_->order().batches;
   consumed_samples_ = reports_.back().consumed_samples;
-  for (const StepReport& report : reports_) skipped_ += report.skipped() ? 1 : 0;
+  for (const StepReport& report : reports_) {
+    skipped_ += report.skipped() ? 1 : 0;
+    if (!report.skipped()) losses_.add(report.step, report.loss);
+  }
+}
+
+const StepReport& Trainer::skip() {
+  check(!window_, "steps of an asynchronous schedule are not skipped");
+  StepReport report;
+  report.step = steps_done_ + 1;
+  report.samples = samples_of_batch(0);
+  report.consumed_samples = consumed_samples_ + report.samples;
+  report.loss = std::numeric_limits<double>::quiet_NaN();
+  report.lr = rate_of(updates_before(steps_done_));
+  report.loss_scale = report.next_loss_scale = scaler_.scale();
+  report.skip = StepSkip::Asked;
+  steps_done_ = report.step;
+  consumed_samples_ = report.consumed_samples;
+  ++skipped_;
+  batches_.reset();  // it is ahead by the samples of this step
+  reports_.assign(1, report);
+  return reports_.front();
 }
 
 // With sharded optimizer state an update overwrites every rank's weights with the weights of the ranks that own them,

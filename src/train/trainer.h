@@ -19,6 +19,7 @@
 #include "plan/planned_run.h"
 #include "run/best_evaluation.h"
 #include "run/finite_check.h"
+#include "run/health/loss_watch.h"
 #include "run/metrics.h"
 #include "run/savable.h"
 #include "run/start.h"
@@ -48,6 +49,9 @@ class Trainer final : public Savable {
   std::span<const StepReport> advance(const std::atomic<int>* signal = nullptr);
   // Calls advance and returns the last report.
   StepReport step(const std::atomic<int>* signal = nullptr) { return advance(signal).back(); }
+  // Passes over the next step: its samples are consumed, and weights and learning rate stay. The report of the step is
+  // valid until the next call. Not for asynchronous schedules.
+  const StepReport& skip();
   // True on every rank once one of them has seen its signal.
   bool stop_agreed() const { return stop_agreed_; }
   // Waits until the next step's first samples can be read, which takes long if a stream must skip the samples already
@@ -95,6 +99,8 @@ class Trainer final : public Savable {
 
   // The evaluations of the run, which are part of its state; run_loop adds to them.
   BestEvaluation& best() { return best_; }
+  // The losses of the run, which are part of its state.
+  LossWatch& losses() { return losses_; }
 
   // On rank 0, a note on the products that --tune-products measured; empty: the file had all of them.
   const std::string& product_note() const { return product_note_; }
@@ -201,6 +207,7 @@ class Trainer final : public Savable {
   const DataSource* valid_;
   const DataFingerprint* data_ = nullptr;
   BestEvaluation best_{"loss", BestEvaluation::Better::Lower};
+  LossWatch losses_;
   std::unique_ptr<Window> window_;      // only with an asynchronous schedule
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // [global batch of the last plan]

@@ -59,6 +59,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                 {"dtype", std::string(name_of(accumulate_type(replica_.dtype())))},
                 {"skipped_steps", skipped_},
                 {"best", best_.state()},
+                {"losses", losses_.state()},
                 {"loss_scaler",
                  {{"dynamic", scaler_.dynamic()},
                   {"scale", scaler_.state().scale},
@@ -172,6 +173,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
   optimizer_began_ = state.has("optimizer_began") ? state.at("optimizer_began").integer(0) : 0;
   if (state.has("best")) best_.restore(state.at("best"), meta.step);
+  if (state.has("losses")) losses_.restore(state.at("losses"));
   // A run without a dynamic loss scale has no state to restore.
   if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {
     const JsonView scaler = state.at("loss_scaler");

@@ -11,6 +11,13 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kWorld{600'000};
 
+WatchConfig learning(double factor, double floor_seconds) {
+  WatchConfig config;
+  config.timeout_factor = factor;
+  config.timeout_floor_seconds = floor_seconds;
+  return config;
+}
+
 void part(WaitLimits& limits, RunPart part, milliseconds duration = milliseconds(0)) {
   limits.begin(part);
   std::this_thread::sleep_for(duration);
@@ -19,7 +26,7 @@ void part(WaitLimits& limits, RunPart part, milliseconds duration = milliseconds
 
 TEST(WaitLimits, AreAMultipleOfTheLongestDuration) {
   FlightRecorder recorder(0, 1);
-  WaitLimits limits(&recorder, {.timeout_factor = 10, .timeout_floor_seconds = 0.001});
+  WaitLimits limits(&recorder, learning(10, 0.001));
   for (int i = 0; i < 4; ++i) part(limits, RunPart::Step);
   EXPECT_FALSE(limits.learned(RunPart::Step));  // too few
   part(limits, RunPart::Step, milliseconds(20));
@@ -33,13 +40,13 @@ TEST(WaitLimits, AreAMultipleOfTheLongestDuration) {
 }
 
 TEST(WaitLimits, HaveAFloor) {
-  WaitLimits limits(nullptr, {.timeout_factor = 10, .timeout_floor_seconds = 120});
+  WaitLimits limits(nullptr, learning(10, 120));
   for (int i = 0; i < 5; ++i) part(limits, RunPart::Step);
   EXPECT_EQ(*limits.learned(RunPart::Step), milliseconds(120'000));
 }
 
 TEST(WaitLimits, ForgetDurationsOfLongAgo) {
-  WaitLimits limits(nullptr, {.timeout_factor = 10, .timeout_floor_seconds = 0.001});
+  WaitLimits limits(nullptr, learning(10, 0.001));
   part(limits, RunPart::Step, milliseconds(30));
   for (int i = 0; i < 63; ++i) part(limits, RunPart::Step);
   EXPECT_GE(*limits.learned(RunPart::Step), milliseconds(300));
@@ -51,7 +58,7 @@ TEST(WaitLimits, ForgetDurationsOfLongAgo) {
 TEST(WaitLimits, CoverThePartBeforeToo) {
   FlightRecorder recorder(0, 1);
   {
-    WaitLimits limits(&recorder, {.timeout_factor = 10, .timeout_floor_seconds = 0.001});
+    WaitLimits limits(&recorder, learning(10, 0.001));
     for (int i = 0; i < 5; ++i) part(limits, RunPart::Step);
     limits.begin(RunPart::Save);
     EXPECT_EQ(recorder.wait_limit(kWorld), kWorld);  // the first save
@@ -69,7 +76,7 @@ TEST(WaitLimits, CoverThePartBeforeToo) {
 
 TEST(WaitLimits, FactorZeroLearnsNothing) {
   FlightRecorder recorder(0, 1);
-  WaitLimits limits(&recorder, {.timeout_factor = 0, .timeout_floor_seconds = 0.001});
+  WaitLimits limits(&recorder, learning(0, 0.001));
   for (int i = 0; i < 9; ++i) part(limits, RunPart::Step);
   limits.begin(RunPart::Step);
   EXPECT_EQ(recorder.wait_limit(kWorld), kWorld);

@@ -212,6 +212,14 @@ struct Names<OnSaveError> {
                                                 {OnSaveError::Continue, "continue"}};
 };
 
+// The reaction to a spike of the loss (run/health/loss_watch.h).
+enum class OnLossSpike { Ignore, Stop, Rollback };
+template <>
+struct Names<OnLossSpike> {
+  static constexpr Named<OnLossSpike> kAll[] = {
+      {OnLossSpike::Ignore, "ignore"}, {OnLossSpike::Stop, "stop"}, {OnLossSpike::Rollback, "rollback"}};
+};
+
 // ---- Other commands ----
 
 enum class BenchPart { Step, Gemm, Attention, Comm, Blocks, Hardware };

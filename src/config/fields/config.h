@@ -254,6 +254,12 @@ struct WatchConfig {
   // Time-outs learned from the run (run/flight/wait_limits.h).
   double timeout_factor = 20;  // 0: none
   double timeout_floor_seconds = 120;
+  int64_t straggler_interval = 0;  // steps between comparisons (run/health/stragglers.h); 0: none
+  // run/health/loss_watch.h
+  OnLossSpike on_loss_spike = OnLossSpike::Ignore;
+  double loss_spike_factor = 10;
+  int64_t loss_spike_skip = 10;  // the steps, up to that of the spike, that are skipped after a rollback
+  std::vector<StepNumber> iterations_to_skip;
 };
 
 struct LogConfig {

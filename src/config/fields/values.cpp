@@ -42,6 +42,17 @@ ScheduleChoice ScheduleChoice::parse(std::string_view text) {
 
 std::string ScheduleChoice::text() const { return from_file() ? file : std::string(schedule_name(schedule)); }
 
+StepNumber StepNumber::parse(std::string_view text) {
+  int64_t step = 0;
+  try {
+    step = parse_int64(text);
+  } catch (const Error&) {
+    step = 0;
+  }
+  if (step < 1) bad_input("'{}' is not possible: give numbers of steps, {}", printable(text), kBounds);
+  return {step};
+}
+
 GroupSize GroupSize::parse(std::string_view text) {
   if (text == kNode) return {};
   int ranks = 0;

@@ -3,6 +3,7 @@
 // name: "'x' is not possible: ...".
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,17 @@ struct ScheduleChoice {
   static ScheduleChoice parse(std::string_view text);
   std::string text() const;
   bool from_file() const { return !file.empty(); }
+};
+
+// The number of a step, counted from 1.
+struct StepNumber {
+  static constexpr std::string_view kBounds = "at least 1";
+
+  int64_t step = 1;
+
+  bool operator==(const StepNumber&) const = default;
+  static StepNumber parse(std::string_view text);
+  std::string text() const { return std::to_string(step); }
 };
 
 // --zero-group-size: a number of ranks, or the ranks of a node.

@@ -89,6 +89,44 @@ void add_watch(OptionTable& table, WatchConfig& watch) {
       .of_execution()
       .no_effect_with({"timeout-factor", "0"}, "with which the time-out is not shortened")
       .as_note();
+  table
+      .add(
+          "straggler-interval", &watch.straggler_interval,
+          "Every N steps, compare the time that each rank needs without waiting for others, and name a rank that "
+          "needs 1.3 times its peers' median or more in 13 of 16 steps; 0: never. Ranks on a GPU are compared by "
+          "their hosts alone.")
+      .range(0, 1 << 16)
+      .of_execution();
+  table
+      .add(
+          "on-loss-spike", &watch.on_loss_spike,
+          "Reaction to a loss far above the last 64: end the run, or return to the last checkpoint and skip the "
+          "samples up to the spike.")
+      .needs("save", "because the run returns to a checkpoint")
+      .only_for("rollback")
+      .needs("save-interval", "because the run returns to a checkpoint")
+      .only_for("rollback")
+      .excludes({"schedule", "pipedream|pipedream-2bw"}, "because several of its steps are computed together")
+      .only_for("rollback");
+  table
+      .add(
+          "loss-spike-factor", &watch.loss_spike_factor,
+          "A loss is a spike if it exceeds the median of the last 64 by this many times their spread (1.4826 times "
+          "the median absolute deviation, at least 0.1 % of the median).")
+      .positive()
+      .no_effect_with({"on-loss-spike", "ignore"}, "with which spikes are ignored");
+  table
+      .add("loss-spike-skip", &watch.loss_spike_skip,
+           "Steps, up to that of the spike, whose samples are skipped after a rollback.")
+      .range(1, kMaxCount)
+      .no_effect_with(When("on-loss-spike", "ignore").or_when("on-loss-spike", "stop"),
+                      "without --on-loss-spike rollback");
+  table
+      .add("iterations-to-skip", &watch.iterations_to_skip,
+           "Steps that are passed over: their samples are consumed, and weights and learning rate stay.")
+      .takes("N...")
+      .excludes({"schedule", "pipedream|pipedream-2bw"},
+                "because several of its steps are computed together");
 }
 
 }  // namespace
