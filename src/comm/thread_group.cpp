@@ -75,8 +75,11 @@ void ThreadGroups::attach(int world_rank, std::shared_ptr<FlightRecorder> record
 
 std::chrono::milliseconds ThreadGroups::limit_of(int world_rank) const {
   const std::lock_guard lock(mutex_);
-  const auto& recorder = homes_[static_cast<size_t>(world_rank)].recorder;
-  return recorder == nullptr ? timeout : recorder->wait_limit(timeout);
+  const Home& home = homes_[static_cast<size_t>(world_rank)];
+  if (home.recorder == nullptr ||
+      (home.host != nullptr && home.host->saver.load() == std::this_thread::get_id()))
+    return timeout;
+  return home.recorder->wait_limit(timeout);
 }
 
 RankReport ThreadGroups::report_of(int rank) const {

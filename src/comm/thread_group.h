@@ -44,7 +44,7 @@ class ThreadGroups {
   void settle(int world_rank);
   // Lets the rank's waits have the time-out of `recorder`, and reports tell what it records.
   void attach(int world_rank, std::shared_ptr<FlightRecorder> recorder);
-  // The time-out of a wait of this rank.
+  // The time-out of a wait of this rank: the learned one (FlightRecorder::wait_limit), except for its background saver.
   std::chrono::milliseconds limit_of(int world_rank) const;
   std::vector<RankReport> reports() const;
 

@@ -53,15 +53,22 @@ class Parts {
   void reach(RunPart part) {
     if (probe_ != nullptr) probe_->reach(part, rank_, run_.state());
   }
-  // Runs `work`, a part of the run, and returns its result.
+  // Runs `work`, a part of the run, and returns its result. Its waits have the time-out learned for the part.
   template <class Work>
   auto run(RunPart part, Work&& work) {
+    limits_.begin(part);
+    const Ending ending(limits_);
+    return record(part, [&] {
+      reach(part);
+      return work();
+    });
+  }
+  // Runs a part whose duration says nothing about the next one.
+  template <class Work>
+  auto record(RunPart part, Work&& work) {
     if (recorder_ != nullptr)
       recorder_->set_step(run_.state().steps_done() + (part == RunPart::Step ? 1 : 0));
     const FlightScope recorded(recorder_, FlightEvent::Kind::Part, name_of(part));
-    limits_.begin(part);
-    const Ending ending(limits_);
-    reach(part);
     return work();
   }
 
@@ -294,7 +301,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
                 const CheckpointConfig& checkpoint, SaveObserver* observer, const std::atomic<int>& signal) {
   const int rank = world.rank();
   Parts parts(world, run, job, watch);
-  if (StepWatch* const watch = job.probe != nullptr ? job.probe->watch(rank) : nullptr) run.watch(*watch);
+  if (StepWatch* const probing = job.probe != nullptr ? job.probe->watch(rank) : nullptr) run.watch(*probing);
   RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
   const LoadedStart loaded =
       parts.run(RunPart::Load, [&] { return start(world, run, job, saver, observer); });
@@ -316,7 +323,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   Spikes spikes(world, run, watch, checkpoint, saver, observer);
   while (!is_over()) {
     if (run.stop_agreed()) {
-      saver.finish();
+      parts.record(RunPart::Save, [&] { saver.finish(); });
       return RunEnd::Interrupted;
     }
     const bool skips = run.losses().skips(run.state().steps_done() + 1);
@@ -333,14 +340,22 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     saver.poll();
     saver.check_when_due();
     if (due(checkpoint.save_interval)) {
-      parts.run(RunPart::Save, [&] { saver.save(); });
+      // A save in the background may wait for the one before it.
+      if (checkpoint.async_save) {
+        parts.record(RunPart::Save, [&] {
+          parts.reach(RunPart::Save);
+          saver.save();
+        });
+      } else {
+        parts.run(RunPart::Save, [&] { saver.save(); });
+      }
       run.poll_stop(
           signal);  // a save may take long: a signal during it must not start another step and a second save
     }
     if (run.stop_agreed()) continue;
     if (due(job.limits.exit_interval) || is_late(world, job)) break;
   }
-  saver.finish();
+  parts.record(RunPart::Save, [&] { saver.finish(); });
   return evaluations.best_is_open() ? RunEnd::Interrupted : RunEnd::Done;
 }
 

@@ -189,15 +189,15 @@ void NcclCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t
   call.number = calls_++;
   refuse_problem(call);
   std::vector<Transfer> transfers;
-  int64_t sent = 0;
+  int64_t first_sent = 0;
   int64_t received = 0;
   for (int peer = 0; peer < size(); ++peer) {
     const int64_t to = in_rows[static_cast<size_t>(peer)];
     const int64_t from = out_rows[static_cast<size_t>(peer)];
-    if (to > 0) transfers.push_back({Transfer::Direction::Send, peer, in.rows(sent, sent + to)});
+    if (to > 0) transfers.push_back({Transfer::Direction::Send, peer, in.rows(first_sent, first_sent + to)});
     if (from > 0)
       transfers.push_back({Transfer::Direction::Receive, peer, out.rows(received, received + from)});
-    sent += to;
+    first_sent += to;
     received += from;
   }
   put_transfers(to_string(call), std::move(transfers), stream, call.kind, sent);

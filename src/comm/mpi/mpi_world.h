@@ -166,7 +166,11 @@ class MpiWorld {
   std::optional<std::vector<RankReport>> ask_all(std::unique_lock<std::mutex>& held);
   // Sends the next rank a heartbeat if the last one has arrived.
   void send_beat();
-  std::chrono::milliseconds limit() const { return recorder_ ? recorder_->wait_limit(timeout_) : timeout_; }
+  // The time-out of a wait of the calling thread.
+  std::chrono::milliseconds limit() const {
+    const bool saves = host_->saver.load() == std::this_thread::get_id();
+    return recorder_ && !saves ? recorder_->wait_limit(timeout_) : timeout_;
+  }
   // Asks all ranks what they are doing and reports the answers. Returns if another rank does that, if `done`
   // becomes true, or, with the clock extended, if the ranks wait for the disk. May release the lock while it waits.
   void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,

@@ -253,7 +253,7 @@ struct EvalConfig {
 struct WatchConfig {
   // Time-outs learned from the run (run/flight/wait_limits.h).
   double timeout_factor = 20;  // 0: none
-  double timeout_floor_seconds = 120;
+  double timeout_floor_seconds = 300;
   int64_t straggler_interval = 0;  // steps between comparisons (run/health/stragglers.h); 0: none
   // run/health/loss_watch.h
   OnLossSpike on_loss_spike = OnLossSpike::Ignore;

@@ -45,6 +45,7 @@ void WaitLimits::end() {
   else
     durations.last[durations.count % kKept] = seconds;
   ++durations.count;
+  if (recorder_ != nullptr) recorder_->set_wait_limit(std::nullopt);
 }
 
 }  // namespace trifold

@@ -4,7 +4,7 @@
 // A part's time-out is --timeout-factor times the longest of its last durations, at least --timeout-floor-seconds, and
 // never more than --distributed-timeout-minutes, which alone applies to a part that has not occurred often enough.
 // Ranks do not pass from part to part at the same moment, so that a wait has the longer one of the time-outs of its
-// part and of the part before it.
+// part and of the part before it. Between parts, and for saves in the background, the longest one applies.
 #pragma once
 
 #include <array>
