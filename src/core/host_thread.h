@@ -92,7 +92,7 @@ class HeldUp {
 
  private:
   HostThread* thread_;
-  Clock::time_point begun_;  // of the outermost wait
+  Clock::time_point begun_;  // when the outermost wait began
 };
 
 // Scope guard: the calling thread saves for the rank that runs on thread `rank`.

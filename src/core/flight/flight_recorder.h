@@ -26,13 +26,13 @@ namespace trifold {
 
 struct FlightEvent {
   enum class Kind : uint8_t {
-    Part,        // of the run: "step", "evaluate", "save", "load"
-    Action,      // of the plan: "0F1"
+    Part,        // a part of the run: "step", "evaluate", "save", "load"
+    Action,      // an action of the plan: "0F1"
     Collective,  // "all_reduce": call `number` of communicator `group`, counted from 0
     Send,        // message `number` to `peer` over communicator `group`, counted from 0
     Receive,     // message `number` from `peer`
   };
-  static constexpr size_t kNameBytes = 23;  // of a name; longer ones are cut
+  static constexpr size_t kNameBytes = 23;  // a longer name is cut
 
   Kind kind = Kind::Part;
   std::array<char, kNameBytes> name_bytes = {};
@@ -42,7 +42,7 @@ struct FlightEvent {
   int64_t bytes = 0;  // that this rank sends, counted as in comm/communicator.h
   // The fields below are set by the recorder.
   uint64_t ticket = 0;  // position in the order in which the rank's events began, counted from 0
-  int64_t step = 0;     // of the run, counted from 1; 0: before the first
+  int64_t step = 0;     // the run's step, counted from 1; 0: before the first
   int64_t begin_ns = 0;
   int64_t end_ns = 0;  // 0: it has not ended
 
@@ -50,8 +50,7 @@ struct FlightEvent {
   void set_name(std::string_view text);
 };
 
-// A copy of what a recorder has. Times are those of the recorder's host, in nanoseconds of a clock that starts
-// anywhere.
+// A copy of what a recorder has. Times are nanoseconds of a clock of the recorder's host that starts anywhere.
 struct FlightLog {
   enum class End : uint32_t {
     Running,   // the process still runs, or was killed

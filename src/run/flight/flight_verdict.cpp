@@ -35,9 +35,9 @@ std::vector<fs::path> flight_files_in(const fs::path& folder) {
 
 // A collective, or a message from one rank to another, of the whole run.
 struct CallKey {
-  std::vector<int> members;  // of the communicator
+  std::vector<int> members;  // ranks of the communicator
   int ordinal = 0;           // among the communicators of these members
-  int from = -1, to = -1;    // of a message
+  int from = -1, to = -1;    // ranks of a message
   int64_t number = 0;
 
   auto order() const { return std::tie(members, ordinal, from, to, number); }

@@ -6,7 +6,7 @@ namespace trifold {
 
 namespace {
 
-// "samples 640-703": those of steps [first, last].
+// "samples 640-703": the samples of steps [first, last].
 std::string samples_text(int64_t first, int64_t last, int64_t samples) {
   return fmt::format("samples {}-{}", (first - 1) * samples, last * samples - 1);
 }

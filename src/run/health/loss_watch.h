@@ -28,7 +28,7 @@ struct LossSpike {
   int64_t step = 0;
   double loss = 0;
   double usual = 0;   // the median of the losses before
-  double spread = 0;  // of the losses before
+  double spread = 0;  // the spread of the losses before
 };
 
 class LossWatch {

@@ -7,10 +7,10 @@
 // or one slow disk access, is no alarm.
 //
 // Peers are the ranks with the same number in `groups`, which do equal work. A rank without peers is compared with
-// what it took at first, relative to the others then. Ranks whose work depends on data, such as those of experts, may be
+// what it took at first, relative to the others then. Ranks whose work depends on data, such as ranks with experts, may be
 // slow because they have more to do.
 //
-// On a GPU the host only enqueues work, so that own times are those of the host.
+// On a GPU the host only enqueues work, so that own times are times of the host.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct SlowRank {
   std::string process;  // "host a, pid 12"
   bool is_slow = true;
   double times = 0;    // its own time over what its peers take
-  double seconds = 0;  // its own time of a step, a median
+  double seconds = 0;  // the median of its own times
 };
 
 class Stragglers {
@@ -47,7 +47,7 @@ class Stragglers {
   std::vector<SlowRank> add(int64_t step, double own_seconds);
 
  private:
-  using Times = std::vector<double>;  // of one step, by rank
+  using Times = std::vector<double>;  // times of one step, by rank
 
   // Each rank's own time in a step over what its peers take.
   std::vector<double> compare(const Times& times) const;
@@ -61,8 +61,8 @@ class Stragglers {
   Times mine_;                                // since the last exchange
   std::vector<Times> first_;                  // the first kWindow steps, for ranks without peers
   Times usual_;                               // their medians, by rank
-  std::deque<std::vector<double>> compared_;  // of the last kWindow steps, by rank
-  std::deque<Times> last_;                    // of the last kWindow steps
+  std::deque<std::vector<double>> compared_;  // the last kWindow steps, by rank
+  std::deque<Times> last_;                    // the last kWindow steps
   std::vector<bool> slow_;                    // by rank
 };
 
