@@ -28,9 +28,9 @@ class TrainingRun {
   virtual ~TrainingRun() = default;
   // The state that checkpoints hold. Not collective.
   virtual Savable& state() = 0;
-  // Continues from the checkpoint at, or the newest one under, `path`, with the part of it that `start` says. Returns the differences from the run that wrote
-  // it, one line each. Throws on all ranks or on none; after an Error another checkpoint may be loaded. May be called
-  // again between steps.
+  // Continues from the checkpoint at, or the newest one under, `path`, with the part of it that `start` names. Returns
+  // the differences from the run that wrote it, one line each. Throws on all ranks or on none; after an Error another
+  // checkpoint may be loaded. May be called again between steps.
   virtual std::vector<std::string> load(const std::string& path, const RunStart& start) = 0;
   // Called when the state is complete, before the first step: reports the run's description.
   virtual void begin(std::vector<std::string> changes, std::vector<std::string> processes) = 0;

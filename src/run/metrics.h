@@ -129,8 +129,8 @@ struct RunReport : StartReport {
 struct Incident {
   int64_t step = 0;
   std::string event;                                                 // "slow_rank"
-  std::string text;                                                  // for people
-  nlohmann::ordered_json values = nlohmann::ordered_json::object();  // for programs
+  std::string text;                                                  // a message for the user
+  nlohmann::ordered_json values = nlohmann::ordered_json::object();  // values for programs
 };
 
 // Observes checkpoints and warnings in any kind of run.
