@@ -124,7 +124,7 @@ const std::atomic<int>& catch_signals() {
     g_before[i] = before == SIG_IGN && kStops[i] != SIGHUP ? SIG_DFL : before;
   }
   for (const int ignored : {SIGXFSZ, SIGPIPE}) std::signal(ignored, SIG_IGN);
-  if (std::signal(SIGQUIT, on_quit) == SIG_IGN) std::signal(SIGQUIT, SIG_IGN);
+  std::signal(SIGQUIT, on_quit);  // although shells let commands that a script starts with & ignore it
   return g_signal;
 }
 

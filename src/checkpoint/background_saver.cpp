@@ -55,7 +55,9 @@ std::string shortage(const std::vector<std::string>& of_ranks) {
 BackgroundSaver::BackgroundSaver(Communicator& world, FreeMemory free_memory)
     : world_(world.split(0, world.rank())),
       free_memory_(std::move(free_memory)),
-      exceptions_(std::uncaught_exceptions()) {}
+      exceptions_(std::uncaught_exceptions()) {
+  world_->stop_recording();  // what the saving thread waits for says nothing about the rank
+}
 
 BackgroundSaver::~BackgroundSaver() {
   if (!result_.valid()) return;

@@ -29,15 +29,20 @@ void Communicator::record_in(std::shared_ptr<FlightRecorder> recorder) {
   enter_recorder(all);
 }
 
+void Communicator::stop_recording() {
+  group_ = -1;
+  messages_.clear();
+}
+
 void Communicator::enter_recorder(std::span<const int> world_ranks) {
   if (world_->recorder == nullptr) return;
   group_ = world_->recorder->add_group(world_ranks);
-  messages_.assign(world_ranks.size(), {});
+  if (group_ >= 0) messages_.assign(world_ranks.size(), {});
 }
 
 Communicator::Recorded::Recorded(Communicator& comm, CallKind kind, int64_t bytes) : comm_(comm) {
   const int64_t number = comm.recorded_calls_++;
-  if (comm.recorder() == nullptr) return;
+  if (comm.group_ < 0) return;
   FlightEvent event;
   event.kind = FlightEvent::Kind::Collective;
   event.set_name(name_of(kind));

@@ -256,14 +256,16 @@ void Executor::enqueue(const RankPlan& row, const StepInputs& inputs) {
   for (size_t i = 0; i < row.size();) {
     try {
       if (row[i].overlaps_next) {
-        const FlightScope recorded(recorder(), FlightEvent::Kind::Action,
-                                   to_string(row[i]) + ";" + to_string(row.at(i + 1)));
+        const FlightScope recorded(
+            recorder(), FlightEvent::Kind::Action,
+            recorder() == nullptr ? std::string() : to_string(row[i]) + ";" + to_string(row.at(i + 1)));
         execute_pair(row[i], row.at(i + 1), inputs);
         i += 2;
         continue;
       }
       const size_t end = is_message(row[i].kind) ? batch_end(row, i) : i + 1;
-      const FlightScope recorded(recorder(), FlightEvent::Kind::Action, to_string(row[i]));
+      const FlightScope recorded(recorder(), FlightEvent::Kind::Action,
+                                 recorder() == nullptr ? std::string() : to_string(row[i]));
       if (inputs.watch != nullptr) inputs.watch->before(row[i]);
       if (is_message(row[i].kind))
         exchange(std::span(row).subspan(i, end - i), inputs);

@@ -5,10 +5,10 @@
 
 #include "layout/checkpoint_boxes.h"
 #include "layout/flat_memory.h"
+#include "run/checks/replica_check.h"
 #include "run/device.h"
 #include "run/host.h"
 #include "run/ranks.h"
-#include "run/replica_check.h"
 
 namespace trifold {
 

@@ -51,7 +51,7 @@ struct RecommenderSetup {
   bool mean = false;     // bags are averaged
   bool bf16_exchange = false;
   bool training = true;
-  int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/overlap_check.h)
+  int64_t check_overlap = 0;  // the first check_overlap steps are computed twice (run/checks/overlap_check.h)
   // With a zero_stage, replicas of the MLPs are compared before the update of every check_replicas-th step, which would
   // make them equal; 0: never.
   int64_t check_replicas = 0;
@@ -131,7 +131,7 @@ class Recommender {
   // Trains on the oldest fetched batch. `real`: samples of the global batch that are not padding. `step` counts from 1.
   // Returns the mean loss before the update, the same on all ranks. `next` is called as soon as the next batch may be
   // fetched. If the loss or grad_norm() is not finite, nothing is changed: the step is computed again to find the
-  // first value that is not finite (run/finite_search.h), and all ranks throw the same error (Agreed), which names it.
+  // first value that is not finite (run/checks/finite_search.h), and all ranks throw the same error (Agreed), which names it.
   // Collective.
   double train(int64_t real, int64_t step, double dense_lr, double sparse_lr,
                const std::function<void()>& next);
@@ -180,7 +180,7 @@ class Recommender {
   // `watch` sees every step from now on, also repeated ones; null: none.
   void watch(StepWatch* watch) { watch_ = watch; }
 
-  // Compares replicated weights and state (run/replica_check.h). Collective.
+  // Compares replicated weights and state (run/checks/replica_check.h). Collective.
   void check_replicas(const std::string& when);
 
   RecommenderMemory memory() const;

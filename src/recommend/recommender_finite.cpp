@@ -1,6 +1,6 @@
 // Finds the first infinite or NaN number of a recommender's step.
 #include "recommend/recommender.h"
-#include "run/finite_check.h"
+#include "run/checks/finite_check.h"
 
 namespace trifold {
 

@@ -4,9 +4,9 @@
 
 #include "ops/host_copy.h"
 #include "recommend/recommender.h"
-#include "run/overlap_check.h"
+#include "run/checks/overlap_check.h"
+#include "run/checks/replica_check.h"
 #include "run/ranks.h"
-#include "run/replica_check.h"
 
 namespace trifold {
 

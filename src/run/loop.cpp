@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <exception>
 #include <string_view>
 #include <vector>
 
@@ -57,7 +58,7 @@ class Parts {
   template <class Work>
   auto run(RunPart part, Work&& work) {
     limits_.begin(part);
-    const Ending ending(limits_);
+    const Learning learning(limits_);
     return record(part, [&] {
       reach(part);
       return work();
@@ -73,12 +74,19 @@ class Parts {
   }
 
  private:
-  struct Ending {
-    explicit Ending(WaitLimits& limits) : limits_(limits) {}
-    ~Ending() { limits_.end(); }
-    Ending(const Ending&) = delete;
-    Ending& operator=(const Ending&) = delete;
+  // Scope guard: the duration of a part counts unless an exception ends it.
+  class Learning {
+   public:
+    explicit Learning(WaitLimits& limits) : limits_(limits) {}
+    ~Learning() {
+      if (std::uncaught_exceptions() == exceptions_) limits_.end();
+    }
+    Learning(const Learning&) = delete;
+    Learning& operator=(const Learning&) = delete;
+
+   private:
     WaitLimits& limits_;
+    int exceptions_ = std::uncaught_exceptions();
   };
 
   TrainingRun& run_;
@@ -134,6 +142,7 @@ class Spikes {
   bool look() {
     const std::optional<LossSpike> spike = run_.losses().take_spike();
     if (!spike) return false;
+    saver_.wait();  // a checkpoint on its way to the disk is needed, or must not be lost
     if (watch_.on_loss_spike == OnLossSpike::Stop)
       throw Error(
           fmt::format("{}; the run ends here because of --on-loss-spike stop, and this step is not saved",
@@ -149,16 +158,24 @@ class Spikes {
 
   void roll_back(const LossSpike& spike) {
     const int64_t samples = run_.samples_of_step();
-    saver_.wait();
     const LossWatch before = run_.losses();
     const RunStart start{checkpoint_.save, LoadPart::All, true};
+    LoadedStart loaded;
     try {
-      load_start(start, world_, [&](const std::string& path) { return run_.load(path, start); });
-    } catch (Error& error) {
-      error.add_context(text_of(spike, samples) + "; the run cannot return to a checkpoint");
-      throw;
+      loaded = load_start(start, world_, [&](const std::string& path) { return run_.load(path, start); });
+    } catch (const Error& error) {
+      throw Error(
+          fmt::format("{}; the run cannot return to a checkpoint: {}", text_of(spike, samples), error.what()),
+          error.kind() == ErrorKind::Aborted ? ErrorKind::Aborted : ErrorKind::Agreed);
     }
+    if (observer_ != nullptr)
+      for (const std::string& warning : loaded.warnings) observer_->on_warning(warning);
+    saver_.returned_to(start);
     const int64_t step = run_.state().steps_done();
+    if (step >= spike.step)
+      throw Error(fmt::format("{}; the run cannot return to a checkpoint: the newest one in {} is of step {}",
+                              text_of(spike, samples), *checkpoint_.save, step),
+                  ErrorKind::Agreed);
     run_.losses().keep_skipped(before);
     const int64_t returns = run_.losses().times_skipped_after(step);
     if (returns >= kMostReturns)
@@ -327,14 +344,17 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       return RunEnd::Interrupted;
     }
     const bool skips = run.losses().skips(run.state().steps_done() + 1);
-    slow_ranks.begin_step();
-    parts.run(RunPart::Step, [&] {
-      if (skips) return run.skip();
-      advance(run, saver, loaded, signal);
-      parts.reach(RunPart::Updated);
-    });
-    if (!skips) slow_ranks.end_step(run.state().steps_done());
-    if (skips) run.poll_stop(signal);
+    if (skips) {
+      parts.record(RunPart::Step, [&] { run.skip(); });
+      run.poll_stop(signal);
+    } else {
+      slow_ranks.begin_step();
+      parts.run(RunPart::Step, [&] {
+        advance(run, saver, loaded, signal);
+        parts.reach(RunPart::Updated);
+      });
+      slow_ranks.end_step(run.state().steps_done());
+    }
     if (spikes.look()) continue;
     if (run.evaluation_due() && evaluation_ends_run()) break;
     saver.poll();

@@ -19,7 +19,7 @@ class Savable {
   // BackgroundSaver::start.
   virtual std::string save_in_background(BackgroundSaver& saver, const std::string& root,
                                          const SaveOptions& options) = 0;
-  // Compares the replicated state between ranks (run/replica_check.h); `when` begins the text of the Error. Collective.
+  // Compares the replicated state between ranks (run/checks/replica_check.h); `when` begins the text of the Error. Collective.
   virtual void check_replicas(const std::string& when) = 0;
   // The weights and the optimizer's state that this rank holds, in place, complete as a load fills them. For tests that
   // change one.

@@ -190,6 +190,12 @@ void RunSaver::loaded(const RunStart& start) {
   notes_.at(saved_step_, checkpoint);
 }
 
+void RunSaver::returned_to(const RunStart& start) {
+  checked_step_ = started_step_ = saved_step_ = -1;
+  notes_ = FirstStepNotes(world_.rank() == 0);
+  loaded(start);
+}
+
 void RunSaver::step_was_finite() { notes_.finite(run_.steps_done()); }
 
 Error RunSaver::not_finite(int64_t step, const Error& error, const LoadedStart& loaded) {

@@ -35,6 +35,8 @@ class RunSaver {
   void save_best();
   // Reports a background save that has ended; does not wait. Call it every step.
   void poll();
+  // After a step, the state of an earlier one was loaded: the newest usable checkpoint at `start`.
+  void returned_to(const RunStart& start);
   // Collective. Waits for a background save, so that its checkpoint can be loaded; a failure is as in `save`.
   void wait();
   // Collective. Saves this step and waits for everything outstanding; failures are Errors.

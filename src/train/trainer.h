@@ -18,7 +18,7 @@
 #include "optim/loss_scaler.h"
 #include "plan/planned_run.h"
 #include "run/best_evaluation.h"
-#include "run/finite_check.h"
+#include "run/checks/finite_check.h"
 #include "run/health/loss_watch.h"
 #include "run/metrics.h"
 #include "run/savable.h"

@@ -15,7 +15,7 @@
 #include "mesh/mesh_sizes.h"
 #include "run/changed_options.h"
 #include "run/checkpoint_data.h"
-#include "run/replica_check.h"
+#include "run/checks/replica_check.h"
 #include "run/tensors_on_host.h"
 #include "train/checkpoint_model.h"
 #include "train/stored_state.h"

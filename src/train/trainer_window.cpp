@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "run/finite_check.h"
+#include "run/checks/finite_check.h"
 
 namespace trifold {
 

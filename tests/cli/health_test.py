@@ -43,7 +43,7 @@ class Health(ProgramTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stderr
 
-    WORK = ["--train-iters", 60, "--global-batch-size", 16, "--hidden-size", 64, "--seq-length", 64, "--num-layers", 2]
+    WORK = ["--train-iters", 60, "--global-batch-size", 16, "--hidden-size", 64, "--seq-length", 64, "--num-layers", 3]
 
     def check_named(self, log, rank, since):
         slow = [e for e in self.events(log, "slow_rank") if e["rank"] == rank]
@@ -123,9 +123,15 @@ class Health(ProgramTest):
         steps = sorted(p.name for p in (self.folder / "a").glob("step_*"))
         self.assertLess(int(steps[-1][5:]), int(re.search(r"trifold: step (\d+)", text)[1]))
 
+    def test_a_spike_does_not_lose_the_save_in_flight(self):
+        self.spiky_text()
+        _, text = self.spiky("--on-loss-spike", "stop", "--save", "a", "--save-interval", 1, "--save-retain", 4, "--async-save", status=1)
+        spike = int(re.search(r"trifold: step (\d+)", text)[1])
+        self.trifold("inspect", f"a/step_{spike - 1:010}", "--verify")
+
     def test_a_run_without_a_checkpoint_cannot_return(self):
         self.spiky_text()
-        _, text = self.spiky("--on-loss-spike", "rollback", "--save", "a", "--save-interval", 1000, status=2)
+        _, text = self.spiky("--on-loss-spike", "rollback", "--save", "a", "--save-interval", 1000, status=1)
         self.assertRegex(text, r"trifold: step \d+: the loss .* is a spike.*cannot return to a checkpoint")
 
     def test_options(self):
@@ -165,7 +171,8 @@ class Health(ProgramTest):
         line = [MPIEXEC]
         options = dict(zip(SMALL[::2], SMALL[1::2]))
         options.update({"--straggler-interval": 4, "--train-iters": steps, "--log-json": "log.jsonl", "--log-interval": 1000,
-                        "--threads-per-rank": 1, "--global-batch-size": 2, "--micro-batch-size": 1})
+                        "--threads-per-rank": 1, "--global-batch-size": 8, "--micro-batch-size": 2, "--hidden-size": 64,
+                        "--seq-length": 64})
         options = [word for option in options.items() for word in option]
         for core in cores:
             line += [*([":"] if core != cores[0] else []), "-n", 1, "taskset", "-c", core, TRIFOLD, "pretrain",

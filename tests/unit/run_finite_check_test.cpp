@@ -1,6 +1,6 @@
 // A number that is not finite, put into one place of one rank's step, is found there: the error names step,
 // micro-batch, samples, rank and tensor, is the same on every rank, and leaves weights and optimizer alone.
-#include "run/finite_check.h"
+#include "run/checks/finite_check.h"
 
 #include <gtest/gtest.h>
 

@@ -122,6 +122,60 @@ TEST(FlightVerdict, NamesAProcessThatWasKilledInACall) {
   EXPECT_EQ(judge(files).never_came, (std::vector{1}));
 }
 
+// Clocks of hosts differ by more than heartbeats do.
+TEST(FlightVerdict, ComparesNoClocksOfHosts) {
+  FlownRun run(4);
+  for (const int rank : {0, 2, 3}) run.begin(rank, 0);
+  FlightFiles files = run.files();
+  for (const size_t rank : {0, 1}) {
+    files.logs[rank].host = "late";
+    files.logs[rank].wall_ns -= 100'000'000'000;
+  }
+  EXPECT_EQ(judge(files).never_came, (std::vector{1}));
+  EXPECT_EQ(judge(files).text.find("did not come either"), std::string::npos);
+}
+
+// A launcher killed the host of rank 0, which had come, before the host of rank 2, which hung.
+TEST(FlightVerdict, ProofsComeBeforeSilence) {
+  FlownRun run(4);
+  for (const int rank : {0, 1, 3}) run.begin(rank, 0);
+  FlightFiles files = run.files();
+  files.logs[0].beat_ns -= 5'000'000'000;
+  EXPECT_EQ(judge(files).never_came, (std::vector{2, 0}));
+}
+
+// Rank 2 was stopped in a call with rank 1, for which rank 0 waits.
+TEST(FlightVerdict, AWaitForASilentRankIsAWait) {
+  FlownRun run(3);
+  const int32_t pair12 = run.of(1).add_group(std::array{1, 2});
+  run.of(2).add_group(std::array{1, 2});
+  for (const int rank : {1, 2}) run.begin(rank, 0, "all_reduce", pair12);
+  run.begin(0, 0);
+  FlightFiles files = run.files();
+  files.logs[2].beat_ns -= 10'000'000'000;
+  EXPECT_EQ(judge(files).never_came.front(), 2);
+}
+
+// A rank that is silent is not blamed for a message between two others.
+TEST(FlightVerdict, MessagesConcernTwoRanks) {
+  FlownRun run(4);
+  run.message(0, Kind::Send, 1, 5);
+  FlightFiles files = run.files();
+  files.logs[2].beat_ns -= 10'000'000'000;
+  const FlightVerdict verdict = judge(files);
+  EXPECT_EQ(verdict.never_came, (std::vector{1}));
+  EXPECT_NE(verdict.text.find("rank 1 (host"), std::string::npos);
+  EXPECT_NE(verdict.text.find("never took message 5 from rank 0"), std::string::npos) << verdict.text;
+}
+
+TEST(FlightVerdict, RanksWithoutAFileComeLast) {
+  FlownRun run(4);
+  for (const int rank : {1, 2}) run.begin(rank, 0);
+  FlightFiles files = run.files();
+  files.logs.erase(files.logs.begin());
+  EXPECT_EQ(judge(files).never_came, (std::vector{3, 0}));
+}
+
 TEST(FlightVerdict, SaysThatNobodyWaited) {
   FlownRun run(2);
   for (int rank = 0; rank < 2; ++rank) {

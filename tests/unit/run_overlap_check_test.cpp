@@ -1,6 +1,6 @@
 // Steps computed once with overlap and once without have the same bits on every mesh, the check does not change a
 // curve, and a race is found.
-#include "run/overlap_check.h"
+#include "run/checks/overlap_check.h"
 
 #include <gtest/gtest.h>
 

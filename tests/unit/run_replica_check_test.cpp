@@ -1,6 +1,6 @@
 // Copies of weights and optimizer state have the same bits on every mesh and after every kind of step; one
 // that has drifted is found, with its tensor and its rank.
-#include "run/replica_check.h"
+#include "run/checks/replica_check.h"
 
 #include <gtest/gtest.h>
 

@@ -339,7 +339,10 @@ bool MpiWorld::done_or_broken(FunctionRef<bool()> done) {
 }
 
 void MpiWorld::await(FunctionRef<bool()> done, FunctionRef<std::string()> what) {
-  WaitClock clock(limit());
+  WaitClock clock = [&] {
+    const auto held = lock();
+    return WaitClock(limit());
+  }();
   Backoff backoff(shares_cores_);
   Waiting waiting(*this);
   for (uint64_t seen = 0;; backoff.pause()) {

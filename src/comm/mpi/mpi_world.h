@@ -166,7 +166,7 @@ class MpiWorld {
   std::optional<std::vector<RankReport>> ask_all(std::unique_lock<std::mutex>& held);
   // Sends the next rank a heartbeat if the last one has arrived.
   void send_beat();
-  // The time-out of a wait of the calling thread.
+  // The time-out of a wait of the calling thread. Call it with the lock held.
   std::chrono::milliseconds limit() const {
     const bool saves = host_->saver.load() == std::this_thread::get_id();
     return recorder_ && !saves ? recorder_->wait_limit(timeout_) : timeout_;

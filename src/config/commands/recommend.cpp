@@ -4,7 +4,7 @@
 #include "config/commands/json.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
-#include "config/subjects/recommender.h"
+#include "config/subjects/recommenders/recommender.h"
 #include "config/subjects/training.h"
 
 namespace trifold {

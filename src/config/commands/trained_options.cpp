@@ -4,7 +4,7 @@
 #include "config/commands/commands.h"
 #include "config/options/problems.h"
 #include "config/subjects/mesh.h"
-#include "config/subjects/recommender.h"
+#include "config/subjects/recommenders/recommender.h"
 #include "core/function_ref.h"
 #include "core/suffix.h"
 

@@ -10,8 +10,8 @@
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
-#include "config/subjects/clicks.h"
 #include "config/subjects/mesh.h"
+#include "config/subjects/recommenders/clicks.h"
 #include "config/subjects/text.h"
 
 namespace trifold {

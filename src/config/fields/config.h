@@ -269,7 +269,7 @@ struct LogConfig {
   std::optional<std::string> tensorboard_dir;
   std::optional<int> metrics_port;
   std::string metrics_address = "127.0.0.1";
-  int64_t check_overlap = 0;  // number of first steps that are computed twice (run/overlap_check.h)
+  int64_t check_overlap = 0;  // number of first steps that are computed twice (run/checks/overlap_check.h)
   WatchConfig watch;
 };
 

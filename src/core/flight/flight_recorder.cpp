@@ -26,6 +26,7 @@ constexpr size_t kHostBytes = 256;
 constexpr size_t kGroupWords = 8192;
 constexpr size_t kEventWords = 10;
 constexpr int kMaxRanks = 1 << 20;
+constexpr size_t kMostMembers = size_t{4} << 20;  // of all communicators together, in a file that is read
 
 // The layout of a file: a head, the communicators, the ring.
 struct Head {
@@ -108,6 +109,7 @@ std::vector<Run> runs_of(std::span<const int> ranks) {
 bool read_groups(const Head& head, int ranks, std::vector<std::vector<int>>& groups) {
   const auto used = head.group_words.load(std::memory_order_acquire);
   if (used > kGroupWords) return false;
+  size_t all_members = 0;
   for (uint64_t at = 0; at < used;) {
     const uint64_t runs = load(head.groups[at++]);
     if (runs > (used - at) / 3) return false;
@@ -117,7 +119,8 @@ bool read_groups(const Head& head, int ranks, std::vector<std::vector<int>>& gro
                      count = load(head.groups[at + 2]);
       const auto all = static_cast<uint64_t>(ranks);
       if (first >= all || count == 0 || count > all || step == 0 || step > all ||
-          first + step * (count - 1) >= all)
+          first + step * (count - 1) >= all || members.size() + count > all ||
+          (all_members += count) > kMostMembers)
         return false;
       for (uint64_t i = 0; i < count; ++i) members.push_back(static_cast<int>(first + step * i));
     }
@@ -220,12 +223,11 @@ FlightRecorder::~FlightRecorder() { ::munmap(memory_, file_bytes(kSlots)); }
 int32_t FlightRecorder::add_group(std::span<const int> world_ranks) {
   Head& head = head_of(memory_);
   const std::vector<Run> runs = runs_of(world_ranks);
-  // A rank splits its communicators on one thread, so that nobody else writes here. Once the memory is used up, further
-  // communicators share an index without ranks.
+  // A rank splits its communicators on one thread, so that nobody else writes here.
   const uint64_t used = load(head.group_words);
   std::vector<std::vector<int>> known;
   read_groups(head, static_cast<int>(load(head.ranks)), known);
-  if (used + 1 + 3 * runs.size() > kGroupWords) return static_cast<int32_t>(known.size());
+  if (used + 1 + 3 * runs.size() > kGroupWords) return -1;
   uint64_t at = used;
   store(head.groups[at++], static_cast<int64_t>(runs.size()));
   for (const Run& run : runs)
@@ -293,8 +295,13 @@ FlightLog FlightRecorder::log() const {
 }
 
 FlightLog read_flight_log(const std::string& file) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
   if (descriptor < 0) bad_input("{} cannot be read: {}", file, std::strerror(errno));
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    bad_input("{} is no file of a flight recorder", file);
+  }
   const size_t bytes = file_bytes(FlightRecorder::kSlots);
   // A copy: the file of a run that is alive changes, and one that is shortened must not end this process.
   std::vector<uint64_t> image(bytes / sizeof(uint64_t) + 1);

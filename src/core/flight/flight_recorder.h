@@ -82,7 +82,7 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // Adds a communicator and returns its index.
+  // Adds a communicator and returns its index; -1 once the memory for communicators is used up.
   int32_t add_group(std::span<const int> world_ranks);
 
   // Begins an event and returns its ticket.

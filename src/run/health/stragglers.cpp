@@ -86,14 +86,17 @@ std::vector<SlowRank> Stragglers::add(int64_t step, double own_seconds) {
   std::vector<SlowRank> changes;
   for (size_t rank = 0; rank < ranks; ++rank) {
     Times ratios, seconds;
+    double more = 0;  // seconds beyond what its peers take
     for (size_t at = 0; at < kWindow; ++at) {
+      if (compared_[at][rank] > 0) more += last_[at][rank] * (1 - 1 / compared_[at][rank]);
       ratios.push_back(compared_[at][rank]);
       seconds.push_back(last_[at][rank]);
     }
     const auto slow_steps = static_cast<size_t>(
         std::count_if(ratios.begin(), ratios.end(), [](double times) { return times > kTimes; }));
     // A rank counts as slow until it is as fast as its peers in most steps.
-    const bool is_slow = slow_[rank] ? slow_steps > kWindow / 2 : slow_steps >= kSlow;
+    const bool is_slow =
+        slow_[rank] ? slow_steps > kWindow / 2 : slow_steps >= kSlow && more >= kLeastSeconds;
     if (is_slow == slow_[rank]) continue;
     slow_[rank] = is_slow;
     changes.push_back({step, static_cast<int>(rank), {}, is_slow, median_of(ratios), median_of(seconds)});

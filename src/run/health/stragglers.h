@@ -3,8 +3,8 @@
 // In synchronous training every step takes as long as its slowest rank, so that the time of a step says nothing about a
 // rank. What counts is a rank's own time: the time of its step without the time for which it was blocked by other ranks
 // (core/host_thread.h). Every `interval` steps the ranks exchange their own times of these steps. A rank is slow if it
-// took more than kTimes its peers' median in kSlow of the last kWindow steps, so that load that moves from core to core,
-// or one slow disk access, is no alarm.
+// took more than kTimes its peers' median in kSlow of the last kWindow steps, and kLeastSeconds more in all, so that
+// load that moves from core to core, or one slow disk access, is no alarm.
 //
 // Peers are the ranks with the same number in `groups`, which do equal work. A rank without peers is compared with
 // what it took at first, relative to the others then. Ranks whose work depends on data, such as ranks with experts, may be
@@ -37,6 +37,7 @@ class Stragglers {
   static constexpr double kTimes = 1.3;
   static constexpr size_t kWindow = 16;
   static constexpr size_t kSlow = 13;
+  static constexpr double kLeastSeconds = 0.1;
   static constexpr size_t kWarmUp = 4;  // steps that are not counted: they allocate memory, and measure
 
   // `groups` has a number for each rank of the world. `world` must outlive this object.

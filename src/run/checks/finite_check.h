@@ -13,7 +13,7 @@
 #include "data_parallel/gradient_buffer.h"
 #include "models/model.h"
 #include "pipeline/executor.h"
-#include "run/finite_search.h"
+#include "run/checks/finite_search.h"
 
 namespace trifold {
 

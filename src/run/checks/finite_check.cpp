@@ -1,4 +1,4 @@
-#include "run/finite_check.h"
+#include "run/checks/finite_check.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "config/subjects/recommender.h"
+#include "config/subjects/recommenders/recommender.h"
 
 #include "config/options/bounds.h"
 #include "config/subjects/checkpoint.h"

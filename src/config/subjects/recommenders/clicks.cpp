@@ -1,4 +1,4 @@
-#include "config/subjects/clicks.h"
+#include "config/subjects/recommenders/clicks.h"
 
 #include "config/options/bounds.h"
 

@@ -1,4 +1,4 @@
-#include "run/overlap_check.h"
+#include "run/checks/overlap_check.h"
 
 #include <bit>
 #include <cstdint>

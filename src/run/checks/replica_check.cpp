@@ -1,4 +1,4 @@
-#include "run/replica_check.h"
+#include "run/checks/replica_check.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "core/not_finite.h"
 #include "files/crc32.h"
 #include "ops/host_copy.h"
-#include "run/finite_check.h"
+#include "run/checks/finite_check.h"
 #include "run/rank_text.h"
 
 namespace trifold {

@@ -1,4 +1,4 @@
-#include "run/finite_search.h"
+#include "run/checks/finite_search.h"
 
 #include <algorithm>
 #include <cmath>
