@@ -38,13 +38,13 @@ void for_each_number(const RunRecord& record, FunctionRef<void(const std::string
 class RecordSink {
  public:
   virtual ~RecordSink() = default;
+  RecordSink(const RecordSink&) = delete;
+  RecordSink& operator=(const RecordSink&) = delete;
   // Throws Error if the record cannot be written.
   virtual void write(const RunRecord& record) = 0;
 
  protected:
   RecordSink() = default;
-  RecordSink(const RecordSink&) = delete;
-  RecordSink& operator=(const RecordSink&) = delete;
 };
 
 }  // namespace trifold

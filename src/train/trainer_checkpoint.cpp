@@ -161,7 +161,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
   resume_at(reader->meta(), changes);
   if (new_optimizer) {
     optimizer_began_ = updates_before(steps_done_);
-    changes.push_back("--no-load-optim: the optimizer state begins anew");
+    changes.emplace_back("--no-load-optim: the optimizer state begins anew");
   }
   return changes;
 }

@@ -64,7 +64,7 @@ TEST(Stragglers, NameARankSlowedToHalfWithin20Steps) {
 
 TEST(Stragglers, NameARankThatWasAlwaysSlowAndSayWhenItRecovers) {
   const auto slow = [](int rank, int64_t step) {
-    return noise(rank, step) * (rank == 1 && step < 60 ? 0.015 : 0.01);
+    return noise(rank, step) * (rank == 1 && step < 60 ? 0.03 : 0.02);
   };
   const std::vector<SlowRank> changes = watch(2, 120, slow);
   ASSERT_EQ(changes.size(), 2U);

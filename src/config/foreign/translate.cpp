@@ -201,7 +201,7 @@ std::optional<std::vector<GivenOption>> Translator::take(const GivenOption& opti
     return take({option.name, {all[0]}}, place).value_or(std::vector<GivenOption>{{own->name, {all[0]}}});
   const ForeignFate& fate = foreign->fate(option.values);
   const bool is_set = foreign->words != 0 || (option.values.size() == 1 && option.values.front() == "true");
-  const std::vector<GivenOption> none;
+  std::vector<GivenOption> none;
   switch (fate.kind) {
     case Kind::Unlisted:
       if (own != nullptr) return std::nullopt;

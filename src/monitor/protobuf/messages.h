@@ -4,6 +4,7 @@
 
 #include <protozero/types.hpp>
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the format
 namespace trifold::tensorboard {
 
 enum class Event : protozero::pbf_tag_type {
@@ -47,3 +48,4 @@ enum class TensorProto : protozero::pbf_tag_type {
 inline constexpr int kString = 7;  // TensorProto.dtype
 
 }  // namespace trifold::tensorboard
+// NOLINTEND(readability-identifier-naming)

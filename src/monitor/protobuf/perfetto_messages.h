@@ -3,6 +3,7 @@
 
 #include <protozero/types.hpp>
 
+// NOLINTBEGIN(readability-identifier-naming): the names of the format
 namespace trifold::perfetto {
 
 enum class Trace : protozero::pbf_tag_type {
@@ -43,3 +44,4 @@ enum class DebugAnnotation : protozero::pbf_tag_type {
 };
 
 }  // namespace trifold::perfetto
+// NOLINTEND(readability-identifier-naming)
