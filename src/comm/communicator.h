@@ -95,7 +95,7 @@ class Communicator {
   // rank then have the recorder's time-out, if it is the shorter one. Call it on the world's communicator before that
   // is split.
   virtual void record_in(std::shared_ptr<FlightRecorder> recorder);
-  // Does not record calls on this communicator from now on: for threads beside the rank's own work.
+  // Does not record calls on this communicator from now on: for threads that do other work than the rank's.
   void stop_recording();
   // The recorder of this rank; null: nothing is recorded.
   FlightRecorder* recorder() const { return world_->recorder.get(); }

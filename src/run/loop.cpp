@@ -142,7 +142,7 @@ class Spikes {
   bool look() {
     const std::optional<LossSpike> spike = run_.losses().take_spike();
     if (!spike) return false;
-    saver_.wait();  // a checkpoint on its way to the disk is needed, or must not be lost
+    saver_.wait();  // a save in flight is needed, or must not be lost
     if (watch_.on_loss_spike == OnLossSpike::Stop)
       throw Error(
           fmt::format("{}; the run ends here because of --on-loss-spike stop, and this step is not saved",

@@ -26,7 +26,7 @@ constexpr size_t kHostBytes = 256;
 constexpr size_t kGroupWords = 8192;
 constexpr size_t kEventWords = 10;
 constexpr int kMaxRanks = 1 << 20;
-constexpr size_t kMostMembers = size_t{4} << 20;  // of all communicators together, in a file that is read
+constexpr size_t kMostMembers = size_t{4} << 20;  // members of all communicators of a file that is read
 
 // The layout of a file: a head, the communicators, the ring.
 struct Head {
