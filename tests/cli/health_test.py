@@ -135,7 +135,8 @@ class Health(ProgramTest):
         self.assertRegex(text, r"trifold: step \d+: the loss .* is a spike.*cannot return to a checkpoint")
 
     def test_options(self):
-        for options, part in [(["--on-loss-spike", "rollback"], "--save"), (["--loss-spike-factor", 3], "--on-loss-spike"),
+        for options, part in [(["--on-loss-spike", "rollback"], "--save"),
+                              (["--on-loss-spike", "rollback", "--save", "d", "--save-interval", 2, "--no-save-optim"], "--no-save-optim"), (["--loss-spike-factor", 3], "--on-loss-spike"),
                               (["--iterations-to-skip", 0], "at least 1"),
                               (["--iterations-to-skip", 3, "--pp", 2, "--ranks", 2, "--schedule", "pipedream-2bw"], "pipedream-2bw")]:
             with self.subTest(options=options):

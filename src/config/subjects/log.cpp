@@ -107,6 +107,8 @@ void add_watch(OptionTable& table, WatchConfig& watch) {
       .needs("save-interval", "because the run returns to a checkpoint")
       .only_for("rollback")
       .excludes({"schedule", "pipedream|pipedream-2bw"}, "because several of its steps are computed together")
+      .only_for("rollback")
+      .excludes("no-save-optim", "because the run returns to a checkpoint with its optimizer state")
       .only_for("rollback");
   table
       .add(

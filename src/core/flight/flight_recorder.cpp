@@ -68,9 +68,8 @@ std::optional<FlightEvent> read_slot(const Slot& slot, uint64_t ticket) {
   std::array<uint64_t, kEventWords> raw{};
   raw[0] = slot[0].load(std::memory_order_acquire);
   if (raw[0] != ticket + 1) return std::nullopt;
-  for (size_t word = 1; word < kEventWords; ++word) raw[word] = load(slot[word]);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (load(slot[0]) != ticket + 1) return std::nullopt;
+  for (size_t word = 1; word < kEventWords; ++word) raw[word] = slot[word].load(std::memory_order_acquire);
+  if (load(slot[0]) != ticket + 1) return std::nullopt;  // read last: the loads before it acquire
   Words words{};
   std::memcpy(&words, raw.data(), sizeof words);
   if (words.kind > FlightEvent::Kind::Receive) return std::nullopt;
@@ -254,9 +253,8 @@ uint64_t FlightRecorder::begin(const FlightEvent& event) {
   std::array<uint64_t, kEventWords> raw{};
   std::memcpy(raw.data(), &words, sizeof words);
   Slot& slot = slots_of(memory_)[ticket % kSlots];
-  slot[0].store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  for (size_t word = 1; word < kEventWords; ++word) slot[word].store(raw[word], std::memory_order_relaxed);
+  slot[0].store(0, std::memory_order_relaxed);  // before the other words, whose stores release
+  for (size_t word = 1; word < kEventWords; ++word) slot[word].store(raw[word], std::memory_order_release);
   slot[0].store(raw[0], std::memory_order_release);
   if (event.kind <= FlightEvent::Kind::Action) action_.store(ticket + 1, std::memory_order_relaxed);
   last_ns_.store(now, std::memory_order_relaxed);
