@@ -78,7 +78,7 @@ class FileImporter {
   ImportedConfig run() {
     for (const auto& [key, words] : keys_) take(key, words);
     for (const ForeignOption& entry : program_.keys)
-      if (entry.absent.kind != ForeignFate::Kind::Unlisted && is_missing(entry.name) && applies(entry))
+      if (entry.absent.kind != ForeignFate::Kind::Unlisted && is_missing(entry) && applies(entry))
         act(entry.name, {}, entry.absent, "not given");
     return std::move(result_);
   }
@@ -90,12 +90,12 @@ class FileImporter {
 
   void take(const std::string& key, const std::vector<std::string>& words) {
     const std::string value = fmt::format("{}", fmt::join(words, " "));
-    const ForeignOption* entry = find_foreign(program_.keys, key);
+    const ForeignOption* entry = entry_for(key);
     if (entry == nullptr) return remark(key, value, fmt::format("no key of {} known here", program_.program));
     const ForeignFate& fate = entry->fate(words);
     if (value == kAuto && fate.kind == ForeignFate::Kind::Ours)
       return remark(key, value, "filled in by Hugging Face's Trainer: give " + first_option(fate));
-    if (!applies(*entry)) return remark(key, value, entry->when.then);
+    if (!applies(*entry)) return remark(key, value, entry->otherwise_then);
     if (std::any_of(fate.unless.begin(), fate.unless.end(),
                     [&](const std::string& other) { return keys_.count(other) > 0; }))
       return remark(key, value, fate.then);
@@ -106,17 +106,35 @@ class FileImporter {
     return fate.text.substr(0, fate.text.find(' '));
   }
 
-  bool applies(const ForeignOption& entry) const {
-    if (entry.when.key.empty()) return true;
-    const auto found = keys_.find(entry.when.key);
-    return found != keys_.end() && found->second.size() == 1 && folded(found->second[0]) == entry.when.value;
+  // The first entry of the key whose conditions hold, or else the last one; null if the key is unknown.
+  const ForeignOption* entry_for(const std::string& key) const {
+    const ForeignOption* entry = find_foreign(program_.keys, key);
+    if (entry == nullptr) return nullptr;
+    const ForeignOption* const end = program_.keys.data() + program_.keys.size();
+    while (!applies(*entry) && entry + 1 != end && (entry + 1)->name == key) ++entry;
+    return entry;
   }
 
-  // Whether the file lacks the key but has its section.
-  bool is_missing(const std::string& key) const {
+  bool holds(const ForeignCondition& condition) const {
+    const auto found = keys_.find(condition.key);
+    const std::string value = found == keys_.end() ? ForeignCondition::kAbsent
+                                                   : folded(fmt::format("{}", fmt::join(found->second, " ")));
+    const auto& values = condition.values;
+    return (std::find(values.begin(), values.end(), value) != values.end()) != condition.negated;
+  }
+
+  bool applies(const ForeignOption& entry) const {
+    return std::all_of(entry.when.begin(), entry.when.end(),
+                       [&](const ForeignCondition& condition) { return holds(condition); });
+  }
+
+  // Whether the file lacks the key but, unless conditions decide, has its section: "optimizer" of
+  // optimizer.params.eps.
+  bool is_missing(const ForeignOption& entry) const {
+    const std::string& key = entry.name;
     if (keys_.count(key) > 0) return false;
-    const size_t dot = key.rfind('.');
-    if (dot == std::string::npos) return true;
+    const size_t dot = key.find('.');
+    if (dot == std::string::npos || !entry.when.empty()) return true;
     const std::string section = key.substr(0, dot + 1);
     const auto next = keys_.lower_bound(section);
     return next != keys_.end() && next->first.starts_with(section);

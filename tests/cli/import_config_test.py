@@ -25,10 +25,7 @@ DEEPSPEED = [
     ("scheduler.type", "WarmupLR", "--lr-decay-style constant"),
     ("scheduler.type", "WarmupCosineLR", "--lr-decay-style cosine"),
     ("scheduler.type", "OneCycle", "not available: give --lr-decay-style"),
-    ("scheduler.params.warmup_max_lr", 0.002, "--lr 0.002"),
-    ("scheduler.params.warmup_num_steps", 7, "--lr-warmup-iters 7"),
-    ("scheduler.params.warmup_type", "log", "not available: the rate rises linearly"),
-    ("scheduler.params.total_num_steps", 99, "--lr-decay-iters 99"),
+    ("scheduler.params.warmup_max_lr", 0.002, "scheduler.type is neither WarmupLR nor WarmupDecayLR"),
     ("gradient_clipping", 0.5, "--clip-grad 0.5"),
     ("communication_data_type", "bfp16", "--grad-reduce-in-bf16"),
     ("fp16.enabled", True, "--fp16"),
@@ -66,6 +63,33 @@ ACCELERATE = [
     ("fsdp_config.fsdp_activation_checkpointing", True, "--recompute-granularity full"),
     ("parallelism_config.tp_size", 2, "--tensor-model-parallel-size 2"),
     ("fp8_config.fp8_format", "E4M3", "not available: gradients are E5M2"),
+]
+
+
+# The optimizer and the scheduler of a file, and parts of what becomes of them. A part with a leading "-" is not there.
+RATES = [
+    ({"type": "SGD", "params": {"lr": 0.1}}, None, ["--optimizer sgd", "--sgd-momentum 0 ", "--weight-decay 0 "]),
+    ({"type": "SGD", "params": {"momentum": 0.8, "eps": 1}}, None, ["--sgd-momentum 0.8 ", "sgd adds nothing to a divisor"]),
+    ({"type": "Adam"}, None, ["--weight-decay 0 ", "- --sgd-momentum", "- trust ratio", "- --lr-warmup"]),
+    ({"type": "Adagrad", "params": {"eps": 1e-5}}, None, ["--adagrad-eps 1e-05 ", "- --adam-eps"]),
+    ({"type": "Lamb", "params": {"min_coeff": 0.1}}, None, ["min_coeff 0.1: not available", "max_coeff not given: not available"]),
+    (None, {"type": "OneCycle"}, ["- --lr-warmup-iters", "- warmup_type"]),
+    (None, {"type": "WarmupLR"}, ["--lr 0.001 ", "--lr-warmup-iters 1000 ", "warmup_type not given: not available", "- --min-lr"]),
+    ({"type": "Adam", "params": {"lr": 3e-4}}, {"type": "WarmupLR", "params": {"warmup_num_steps": 1}},
+     ["--lr 0.001 ", "- --lr 0.0003", "--lr-warmup-iters 2 "]),
+    ({"type": "Adam", "params": {"lr": 3e-4}},
+     {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 0.01, "warmup_min_lr": 1e-5, "warmup_type": "linear", "total_num_steps": 99}},
+     ["--lr 0.01 ", "--lr-warmup-init 1e-05 ", "--min-lr 1e-05 ", "--lr-decay-iters 99 ", "- warmup_type not given"]),
+    ({"type": "Adam", "params": {"lr": 3e-4}}, {"type": "WarmupCosineLR", "params": {"warmup_type": "log", "warmup_num_steps": 7}},
+     ["--lr 0.0003 ", "cos_min_ratio not given: not available", "warmup_type log: not available", "--lr-warmup-iters 7 "]),
+]
+# Keys that a valid file has side by side.
+NEIGHBOURS = [
+    ({"fp16": {"enabled": True, "loss_scale": 128, "hysteresis": 2, "loss_scale_window": 9, "min_loss_scale": 1}}, "--fp16 --loss-scale 128 "),
+    ({"fp16": {"enabled": True, "loss_scale": 0, "hysteresis": 3}}, "--fp16 --hysteresis 3 --initial-loss-scale 65536 "),
+    ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "nvme", "nvme_path": "/x"}}}, "--offload /x "),
+    ({"zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/y"},
+                            "offload_param": {"device": "nvme", "nvme_path": "/x"}}}, "--offload /x "),
 ]
 
 
@@ -110,8 +134,38 @@ class ImportConfig(ProgramTest):
         out, err = self.read('{"optimizer": {"type": "Adam", "params": {"lr": 1}}, "fp16": {"enabled": true}}')
         self.assertIn("--weight-decay 0", out)
         self.assertIn("--initial-loss-scale 65536", out)
-        self.assertIn("gradient_clipping not given: not available: --clip-grad is 1 here", err)
+        self.assertNotIn("gradient_clipping", err)
+        self.assertIn("--clip-grad 0", out)
         self.assertIn("--clip-grad 0", self.read("mixed_precision: 'no'\n")[0])
+
+    def test_optimizers_and_schedulers(self):
+        for optimizer, scheduler, parts in RATES:
+            sections = {"optimizer": optimizer, "scheduler": scheduler}
+            out, err = self.read(json.dumps({name: value for name, value in sections.items() if value}))
+            result = out.replace("\n", " ") + err
+            for part in parts:
+                with self.subTest(sections, part=part):
+                    if part.startswith("- "):
+                        self.assertNotIn(part[2:], result)
+                    else:
+                        self.assertIn(part, result)
+
+    def test_neighbours(self):
+        for sections, expected in NEIGHBOURS:
+            with self.subTest(sections):
+                out, _ = self.read(json.dumps({**sections, "gradient_clipping": 1}))
+                self.assertEqual(sorted(out.replace("--clip-grad 1", "").split()), sorted(expected.split()))
+
+    def test_a_run_takes_what_is_printed(self):
+        model = "--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --vocab-size 64 --mock-data --train-iters 9".split()
+        for optimizer in ({"type": "SGD", "params": {"lr": 0.1}}, {"type": "Adagrad", "params": {"lr": 0.1, "eps": 1e-8, "betas": [0.9, 0.9]}}):
+            for scheduler in ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
+                with self.subTest(optimizer, scheduler=scheduler):
+                    params = {"warmup_num_steps": 3, "warmup_min_lr": 1e-5, "total_num_steps": 9}
+                    out, _ = self.read(json.dumps({
+                        "train_micro_batch_size_per_gpu": 1, "optimizer": optimizer, "scheduler": {"type": scheduler, "params": params},
+                        "fp16": {"enabled": True, "loss_scale": 128, "hysteresis": 2}}))
+                    self.trifold("pretrain", *model, *shlex.split(out), "--print-config")
 
     def test_a_run_takes_both_forms(self):
         text = json.dumps({"train_micro_batch_size_per_gpu": 2, "train_batch_size": 4, "gradient_clipping": 1.5,

@@ -65,6 +65,29 @@ class Options(unittest.TestCase):
                 self.assertNotIn("unknown option", done.stderr)
 
 
+# A line that Megatron-LM would train with its own defaults names those that are other ones here.
+class Defaults(unittest.TestCase):
+    NOTE = "note: Megatron-LM's defaults are other ones than those here: "
+
+    def notes(self, words):
+        done = subprocess.run([TRIFOLD, "pretrain", *CASES["surroundings"].split(), *words.split(), "--print-config"],
+                              capture_output=True, text=True, check=True)
+        return [line for line in done.stderr.splitlines() if line.startswith(self.NOTE)]
+
+    def test_they_are_named(self):
+        hidden, attention = "--hidden-dropout 0.1 (here 0)", "--attention-dropout 0.1 (here 0)"
+        balance = "--moe-router-load-balancing-type aux_loss (here seq_aux_loss)"
+        experts = "--num-workers 2 --num-experts 4 --disable-bias-linear --moe-aux-loss-coeff 0.01"
+        for words, names in (("--num-workers 2", [hidden, attention]), ("--use-flash-attn --attention-dropout 0", [hidden]),
+                             (experts, [hidden, attention, balance]), ("--num-workers 2 --num-experts 4 --disable-bias-linear", [hidden, attention]),
+                             (experts + " --hidden-dropout 0.1 --attention-dropout 0.1", [balance])):
+            with self.subTest(words):
+                self.assertEqual(self.notes(words), [self.NOTE + ", ".join(names) + "; give them to train as it does"])
+        for words in ("--num-workers 2 --hidden-dropout 0 --attention-dropout 0", "--zero-stage 1", "--num-experts 4 --disable-bias-linear --moe-aux-loss-coeff 0.1"):
+            with self.subTest(words):
+                self.assertEqual(self.notes(words), [])
+
+
 class Runs(ProgramTest):
     def steps(self, name):
         return [line for line in self.log(name) if "loss" in line]

@@ -17,9 +17,10 @@ struct Taken {
   Words notes;
 };
 
+// The dropouts leave no default that is another one there.
 Taken take(const Words& words) {
   Words line{"trifold"};
-  const Words all = complete() + words;
+  const Words all = complete() + Words{"--hidden-dropout", "0", "--attention-dropout", "0"} + words;
   line.insert(line.end(), all.begin(), all.end());
   Remarks remarks;
   auto config = std::get<PretrainConfig>(parse_command_line(line, {}, &remarks));
@@ -159,6 +160,46 @@ TEST(ConfigForeign, TheSameValueTwiceIsANote) {
             "--clip-grad is given twice: give it once");
 }
 
+// A second value is not lost behind the own option that both set.
+TEST(ConfigForeign, ValuesThatSetSeveralOptionsContradictOthers) {
+  const Words yarn{"--position-embedding-type", "yarn"}, rope{"--position-embedding-type", "rope"};
+  EXPECT_EQ(refusal_of(complete() + yarn + rope), "--position-embedding-type is given twice: give it once");
+  EXPECT_EQ(refusal_of(complete() + rope + yarn), "--position-embedding-type is given twice: give it once");
+  EXPECT_EQ(take(rope + rope).notes, Words{"--position-embedding-type is given twice, with the same value"});
+}
+
+TEST(ConfigForeign, NoPositionEmbeddingNeedsAnotherType) {
+  const Words none{"--no-position-embedding"};
+  EXPECT_EQ(refusal_of(complete() + none),
+            "--no-position-embedding is not available in this version of Trifold: positions have learned "
+            "embeddings without --position-embedding-type rope or none; give that");
+  expect_contains(refusal_of(complete() + none + Words{"--position-embedding-type", "learned_absolute"}),
+                  "--no-position-embedding is not available");
+  for (const Words& type :
+       {Words{"--position-embedding-type", "rope"}, Words{"--position-embedding-type", "none"},
+        Words{"--position-embedding-type", "yarn"}, Words{"--use-rotary-position-embeddings"}})
+    EXPECT_EQ(take(none + type).notes,
+              Words{"--no-position-embedding has no effect: the type given has no embeddings of positions"});
+}
+
+// False is the default of every flag there.
+TEST(ConfigForeign, FalseFlagsMeanNothing) {
+  const TemporaryFile file(
+      "rotary-interleaved = false\nfp16-lm-cross-entropy = False\nuse-torch-fsdp2 = false\n"
+      "use-distributed-optimizer = true\nno-persist-layer-norm = false\n");
+  const Taken taken = take({"--config", file.path()});
+  EXPECT_EQ(taken.config.zero.zero_stage, 1);
+  EXPECT_EQ(taken.notes, Words{});
+  EXPECT_EQ(take({"--rotary-interleaved=false"}).notes, Words{});
+  expect_contains(refusal_of(complete() + Words{"--rotary-interleaved=true"}), "is not available");
+}
+
+TEST(ConfigForeign, Fsdp2WithoutReshardingIsStage2) {
+  EXPECT_EQ(take({"--torch-fsdp2-no-reshard-after-forward", "--use-torch-fsdp2"}).config.zero.zero_stage, 2);
+  EXPECT_EQ(take({"--fp8-margin", "0"}).notes, Words{"--fp8-margin 0 has no effect: scales have no margin"});
+  expect_contains(refusal_of(complete() + Words{"--fp8-margin", "4"}), "is not available");
+}
+
 TEST(ConfigForeign, NamesOfOtherProgramsAreAdvice) {
   EXPECT_EQ(refusal_of(complete() + Words{"--learning-rate", "1"}),
             "unknown option --learning-rate: Trifold's name for it is --lr");
@@ -195,8 +236,16 @@ TEST(ConfigForeign, SamplesAreSteps) {
                   "derived: --train-samples");
   EXPECT_EQ(refusal_of(words + Words{"--train-samples", "3"}),
             "--train-samples 3 is less than one step of 4 samples (--global-batch-size): give at least 4");
-  expect_contains(refusal_of(words + samples + Words{"--train-iters", "5"}),
-                  "--train-samples 1000 is not possible with --train-iters 5: give one of them");
+  for (const char* steps : {"5", "1"})
+    expect_contains(
+        refusal_of(words + samples + Words{"--train-iters", steps}),
+        fmt::format("--train-samples 1000 is not possible with --train-iters {}: give one of them", steps));
+  const Words warmup =
+      words + Words{"--train-samples", "100", "--lr-warmup-init", "0.1", "--lr-warmup-samples"};
+  EXPECT_EQ(refusal_of(warmup + Words{"3"}),
+            "--lr-warmup-init 0.1 has no effect with --lr-warmup-samples 3, which is less than one step of 4 "
+            "samples: leave it out, or give at least 4 samples");
+  EXPECT_EQ(std::get<PretrainConfig>(read(warmup + Words{"4"})).lr.lr_warmup_iters, 1);
   expect_contains(refusal_of(words + samples + Words{"--lr-warmup-iters", "5"}),
                   "is not possible with --lr-warmup-iters 5");
   expect_contains(refusal_of(words + Words{"--train-samples", "100", "--lr-warmup-samples", "100"}),
@@ -232,7 +281,14 @@ TEST(ConfigForeign, DataOfParts) {
                               "64",       "--micro-batch-size",    "4", "--lr",
                               "1",        "--train-iters",         "3"};
   expect_contains(refusal_of(without_data), "--data-path needs a value");
-  EXPECT_TRUE(std::get<PretrainConfig>(read(without_data + Words{"--mock-data"})).data.mock_data);
+  const Words random = without_data + Words{"--mock-data"};
+  EXPECT_TRUE(std::get<PretrainConfig>(read(random)).data.mock_data);
+  for (const Words& words :
+       {Words{"--eod-mask-loss"}, Words{"--reset-attention-mask"}, Words{"--reset-position-ids"},
+        Words{"--eod-token", "x"}, Words{"--json-key", "x"}})
+    expect_contains(refusal_of(random + words),
+                    "has no effect with --mock-data, whose tokens are random: leave it out");
+  read(random + Words{"--split", "100,0,0", "--eval-interval", "2"});
   const Words parts = without_data + Words{"--train-data-path", "0.5", "a", "0.5", "b"};
   EXPECT_EQ(std::get<PretrainConfig>(read(parts)).data.train_data_path.size(), 4u);
   expect_contains(refusal_of(parts + Words{"--eval-interval", "1"}),

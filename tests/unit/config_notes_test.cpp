@@ -79,6 +79,7 @@ TEST(ConfigNotes, AreOfTheseOptionsAlone) {
                                           "schedule-max-in-flight",
                                           "seed",
                                           "sequence-parallel",
+                                          "split",
                                           "timeout-floor-seconds",
                                           "top-k",
                                           "top-p",
@@ -110,12 +111,15 @@ TEST(ConfigNotes, DoNotHideThatNothingIsEvaluated) {
 }
 
 TEST(ConfigNotes, FlagsOfOtherProgramsThatAskForWhatIsAlwaysDone) {
-  EXPECT_EQ(notes_of(complete() + Words{"--use-flash-attn", "--overlap_grad_reduce", "--save-interval", "5"}),
+  const Words dropout{"--hidden-dropout", "0", "--attention-dropout",
+                      "0"};  // their defaults are other ones there
+  EXPECT_EQ(notes_of(complete() + dropout +
+                     Words{"--use-flash-attn", "--overlap_grad_reduce", "--save-interval", "5"}),
             (Words{"--use-flash-attn has no effect: attention never holds the whole matrix of scores",
                    "--overlap-grad-reduce has no effect: gradient reduction always overlaps with backward",
                    "--save-interval 5 has no effect without --save DIR"}));
   const TemporaryFile file("use-flash-attn = true\n");
-  EXPECT_EQ(notes_of(complete() + Words{"--config", file.path()}),
+  EXPECT_EQ(notes_of(complete() + dropout + Words{"--config", file.path()}),
             Words{file.path() +
                   ":1: --use-flash-attn has no effect: attention never holds the whole matrix of scores"});
   // The same note once.

@@ -8,6 +8,7 @@
 #include "config/command_line/command_info.h"
 #include "config/command_line/config_file.h"
 #include "config/fields/nearest.h"
+#include "config/foreign/other_defaults.h"
 #include "config/foreign/translate.h"
 #include "core/error.h"
 #include "core/printable.h"
@@ -88,6 +89,7 @@ class Reader {
     parsed_.notes.insert(parsed_.notes.end(), translator.notes().begin(), translator.notes().end());
     parsed_.problems.insert(parsed_.problems.end(), translator.problems().begin(),
                             translator.problems().end());
+    if (!translator.program().empty()) program_ = translator.program();
     parsed_.doubtful.insert(translator.doubtful().begin(), translator.doubtful().end());
   }
 
@@ -120,6 +122,12 @@ class Reader {
       else if (option != nullptr && !is_rejected(*option, name_given(word), ""))
         assign(*option, std::string(kCommandLine), [&] { return values; });
     }
+  }
+
+  // Notes what options of another program leave at defaults that are other ones here.
+  void note_other_defaults() {
+    if (auto note = note_of_other_defaults(program_, table_, parsed_.origins))
+      parsed_.notes.push_back(std::move(*note));
   }
 
  private:
@@ -287,6 +295,7 @@ class Reader {
   const OptionTable& table_;
   Parsed& parsed_;
   std::map<std::string, std::string> spellings_, file_spellings_;  // Translator::spellings
+  std::string program_;                                            // Translator::program
 };
 
 // The common options bound to `values`.
@@ -350,6 +359,7 @@ Parsed parse_options(const OptionTable& table, std::span<const std::string> argu
   if (common.config) reader.read_file(*common.config);
   reader.take_remarks(translator);
   reader.read_words(words, translator.spellings());
+  reader.note_other_defaults();
   return parsed;
 }
 

@@ -44,12 +44,30 @@ ForeignFate read_fate(const JsonView& entry) {
   return fate;
 }
 
-// "when": "KEY=VALUE", and "then".
-ForeignCondition read_condition(const JsonView& entry) {
-  const std::string text = entry.at("when").text();
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos) entry.at("when").refuse("KEY=VALUE");
-  return {text.substr(0, equals), folded(text.substr(equals + 1)), entry.at("then").text()};
+std::vector<std::string> split_at(std::string_view text, std::string_view separator) {
+  std::vector<std::string> parts;
+  for (size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator)) {
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(end + separator.size());
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
+// "KEY=A|B and OTHER!=C"
+std::vector<ForeignCondition> read_conditions(const JsonView& when) {
+  std::vector<ForeignCondition> conditions;
+  for (const std::string& text : split_at(when.text(), " and ")) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals < 2) when.refuse("KEY=VALUE");
+    ForeignCondition condition;
+    condition.negated = text[equals - 1] == '!';
+    condition.key = text.substr(0, condition.negated ? equals - 1 : equals);
+    for (const std::string& value : split_at(std::string_view(text).substr(equals + 1), "|"))
+      condition.values.push_back(folded(value));
+    conditions.push_back(std::move(condition));
+  }
+  return conditions;
 }
 
 ForeignOption read_option(const JsonView& entry) {
@@ -67,7 +85,10 @@ ForeignOption read_option(const JsonView& entry) {
       option.values.emplace(folded(value), std::move(read));
     });
   if (entry.has("absent")) option.absent = read_fate(entry.at("absent"));
-  if (entry.has("when")) option.when = read_condition(entry);
+  if (entry.has("when")) {
+    option.when = read_conditions(entry.at("when"));
+    option.otherwise_then = entry.text("then", "");
+  }
   if (option.values.empty() && option.otherwise.kind == ForeignFate::Kind::Unlisted)
     entry.refuse("an entry with a fate");
   return option;
@@ -96,15 +117,16 @@ const ForeignFate& ForeignOption::fate(std::span<const std::string> given) const
 
 namespace {
 
-// Sorts by name; BadInput if a name is listed twice.
+// Sorts by name; BadInput if a name is listed twice without conditions that tell the entries apart.
 std::vector<ForeignOption> sorted(std::vector<ForeignOption> options) {
   const auto by_name = [](const ForeignOption& left, const ForeignOption& right) {
     return left.name < right.name;
   };
-  std::sort(options.begin(), options.end(), by_name);
+  std::stable_sort(options.begin(), options.end(), by_name);
   const auto twice =
-      std::adjacent_find(options.begin(), options.end(),
-                         [](const auto& left, const auto& right) { return left.name == right.name; });
+      std::adjacent_find(options.begin(), options.end(), [](const auto& left, const auto& right) {
+        return left.name == right.name && (left.when.empty() || right.when.empty());
+      });
   if (twice != options.end()) bad_input("foreign options: '{}' is listed twice", twice->name);
   return options;
 }
@@ -114,8 +136,10 @@ std::vector<ForeignOption> sorted(std::vector<ForeignOption> options) {
 std::vector<ForeignOption> parse_foreign_options(std::string_view json) {
   const nlohmann::json document = parse_json(json, "foreign options");
   std::vector<ForeignOption> options;
-  JsonView(document, "foreign options").members([&](const std::string&, const JsonView& subject) {
+  JsonView(document, "foreign options").members([&](const std::string& name, const JsonView& subject) {
+    const size_t first = options.size();
     subject.each([&](const JsonView& entry) { add_options(entry, options); });
+    for (size_t i = first; i < options.size(); ++i) options[i].program = name.substr(0, name.find(':'));
   });
   return sorted(std::move(options));
 }

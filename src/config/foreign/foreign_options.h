@@ -23,14 +23,18 @@ struct ForeignFate {
   Kind kind = Kind::Unlisted;
   std::string text;  // Ours: "--zero-stage 1", where {} stands for the values given; else the reason
   std::string ours;  // Advice: the equivalent option, without "--"; may be empty
-  std::vector<std::string> unless;  // Ours: options, own or foreign, with which the option has no effect, ...
-  std::string then;                 // ... and the reason why
+  // Ours, Refused: options, own or foreign, or NAME=VALUE of an own one, with which the option has no effect, ...
+  std::vector<std::string> unless;
+  std::string then;  // ... and the reason why
 };
 
-// A condition on another key of the same file, and why the entry means nothing without it.
+// A condition on another key of the same file: that it has one of some values or, negated, none of them.
 struct ForeignCondition {
-  std::string key, value;  // folded (config/fields/spelling.h); an empty key: none
-  std::string then;
+  static constexpr const char* kAbsent = "absent";  // the value of a key that the file lacks
+
+  std::string key;
+  std::vector<std::string> values;  // folded (config/fields/spelling.h)
+  bool negated = false;
 };
 
 struct ForeignOption {
@@ -41,8 +45,12 @@ struct ForeignOption {
   std::map<std::string, ForeignFate, std::less<>> values;  // by value, folded (config/fields/spelling.h), ...
   ForeignFate otherwise;                                   // ... and of all other values
 
-  ForeignCondition when;  // for keys of files alone, as is the next
-  ForeignFate absent;     // the fate of a key that a section of a file lacks
+  std::string program;  // the subject up to its colon: "Megatron-LM"; options of command lines alone
+
+  // For keys of files alone:
+  std::vector<ForeignCondition> when;  // all must hold, ...
+  std::string otherwise_then;          // ... or else the entry means nothing, for this reason
+  ForeignFate absent;                  // the fate of a key that a file lacks
 
   const ForeignFate& fate(std::span<const std::string> given) const;
 };
@@ -58,7 +66,7 @@ struct ForeignFile {
 };
 const std::vector<ForeignFile>& foreign_files();
 
-// The entry of that name in a list sorted by name; null if there is none.
+// The first entry of that name in a list sorted by name, which others of that name follow; null if there is none.
 const ForeignOption* find_foreign(const std::vector<ForeignOption>& options, std::string_view name);
 
 // Parses a table, and sorts it by name; throws Error(BadInput) that names the entry which breaks the form.

@@ -30,6 +30,17 @@ size_t words_before_option(std::span<const std::string> words, size_t at) {
   return count;
 }
 
+// A flag of another program that is set to false, which is its default there: "rotary-interleaved = false". False for
+// what is always done here would ask for something that is not possible.
+bool is_false_flag(const GivenOption& option) {
+  using Kind = ForeignFate::Kind;
+  const ForeignOption* foreign = foreign_option(option.name);
+  if (foreign == nullptr || foreign->words != 0) return false;
+  const Kind kind = foreign->otherwise.kind;
+  return kind != Kind::Advice && kind != Kind::Always && option.values.size() == 1 &&
+         folded(option.values.front()) == "false";
+}
+
 std::string known_values(const ForeignOption& option) {
   std::vector<std::string> values;
   for (const auto& [value, fate] : option.values) values.push_back(value);
@@ -83,18 +94,41 @@ Translator::Word Translator::read_word(std::span<const std::string> words, size_
   return result;
 }
 
-void Translator::add_given(const GivenOption& option) {
-  names_.insert(option.name);
-  const Option* own = find_own(option.name);
-  if (own == nullptr) return;
-  // A value of another program counts as the own one.
+// What a value of an own option means: own options, of which that one is the first.
+std::vector<GivenOption> Translator::meaning(const Option& own, const GivenOption& option) const {
+  std::vector<GivenOption> result{{own.name, option.values}};
   const ForeignOption* foreign = foreign_option(option.name);
-  std::vector<std::string> values = option.values;
-  if (foreign != nullptr && foreign->fate(values).kind == ForeignFate::Kind::Ours)
-    for (const GivenOption& meant :
-         own_options(foreign->fate(values), option).value_or(std::vector<GivenOption>()))
-      if (meant.name == own->name) values = meant.values;
-  own_values_.emplace(own->name, std::move(values));
+  if (foreign == nullptr || foreign->fate(option.values).kind != ForeignFate::Kind::Ours) return result;
+  for (GivenOption& meant :
+       own_options(foreign->fate(option.values), option).value_or(std::vector<GivenOption>())) {
+    if (meant.name == own.name)
+      result.front().values = std::move(meant.values);
+    else
+      result.push_back(std::move(meant));
+  }
+  return result;
+}
+
+void Translator::add_given(const GivenOption& option) {
+  const Option* own = find_own(option.name);
+  if (own == nullptr) {
+    if (!is_false_flag(option)) names_.insert(option.name);
+    return;
+  }
+  names_.insert(option.name);
+  // A value of another program counts as the own one.
+  const std::vector<GivenOption> meant = meaning(*own, option);
+  own_values_.emplace(own->name, meant.front().values);
+  const std::vector<GivenOption>& first = meanings_.emplace(own->name, meant).first->second;
+  // The reader of the own options reports different values of the own option.
+  const auto same = [](const GivenOption& left, const GivenOption& right) {
+    return left.name == right.name && left.values == right.values;
+  };
+  if (!same(first.front(), meant.front()) ||
+      std::equal(first.begin(), first.end(), meant.begin(), meant.end(), same))
+    return;
+  doubtful_.insert(own->name);
+  problems_.push_back(fmt::format("--{} is given twice: give it once", own->name));
 }
 
 std::vector<std::string> Translator::translate(std::span<const std::string> words) {
@@ -138,8 +172,13 @@ void Translator::note(std::string text) {
 }
 
 bool Translator::is_shadowed(const ForeignFate& fate) const {
-  return std::any_of(fate.unless.begin(), fate.unless.end(),
-                     [&](const std::string& name) { return names_.count(name) > 0; });
+  return std::any_of(fate.unless.begin(), fate.unless.end(), [&](const std::string& other) {
+    const size_t equals = other.find('=');
+    if (equals == std::string::npos) return names_.count(other) > 0;
+    const auto given = own_values_.find(other.substr(0, equals));
+    return given != own_values_.end() && given->second.size() == 1 &&
+           folded(given->second.front()) == folded(other.substr(equals + 1));
+  });
 }
 
 // The own options in the text of a fate, with the given values; nullopt if the command lacks one of them.
@@ -200,6 +239,8 @@ std::optional<std::vector<GivenOption>> Translator::take(const GivenOption& opti
   if (own != nullptr && !is_list(*own) && alike)
     return take({option.name, {all[0]}}, place).value_or(std::vector<GivenOption>{{own->name, {all[0]}}});
   const ForeignFate& fate = foreign->fate(option.values);
+  if (own == nullptr && is_false_flag(option)) return std::vector<GivenOption>();
+  if (own == nullptr || fate.kind != Kind::Unlisted) program_ = foreign->program;
   const bool is_set = foreign->words != 0 || (option.values.size() == 1 && option.values.front() == "true");
   std::vector<GivenOption> none;
   switch (fate.kind) {
@@ -211,6 +252,10 @@ std::optional<std::vector<GivenOption>> Translator::take(const GivenOption& opti
     case Kind::Advice:
       return std::nullopt;
     case Kind::Refused:
+      if (is_shadowed(fate)) {
+        note(fmt::format("{}{} has no effect: {}", place, spelled(option.name, option.values), fate.then));
+        return none;
+      }
       problems_.push_back(fmt::format("{}{} is not available in this version of Trifold: {}", place,
                                       spelled(option.name, option.values), fate.text));
       if (own != nullptr) doubtful_.insert(own->name);

@@ -48,6 +48,8 @@ class Translator {
   const std::vector<std::string>& problems() const { return problems_; }
   // Own options whose value is in doubt because of a problem.
   const std::set<std::string>& doubtful() const { return doubtful_; }
+  // The program whose options are among the words: "Megatron-LM"; empty if there are none.
+  const std::string& program() const { return program_; }
   // For own options that replace foreign ones, the spelling given: "--use-distributed-optimizer".
   const std::map<std::string, std::string>& spellings() const { return spellings_; }
 
@@ -58,6 +60,7 @@ class Translator {
   const Option* find_own(std::string_view name) const;
   bool trains_or_plans() const { return own_.find("micro-batch-size") != nullptr; }
   void note(std::string text);
+  std::vector<GivenOption> meaning(const Option& own, const GivenOption& option) const;
   bool is_shadowed(const ForeignFate& fate) const;
   std::optional<std::vector<GivenOption>> own_options(const ForeignFate& fate,
                                                       const GivenOption& option) const;
@@ -68,11 +71,13 @@ class Translator {
   const OptionTable& common_;
   std::set<std::string> names_;                                 // names of all options given
   std::map<std::string, std::vector<std::string>> own_values_;  // values of own options given as such
+  std::map<std::string, std::vector<GivenOption>> meanings_;    // what the first of each such option means
   std::map<std::string, std::vector<std::string>>
       translated_;  // values of own options that replace foreign ones
   std::vector<std::string> notes_, problems_;
   std::set<std::string> doubtful_;
   std::map<std::string, std::string> spellings_;
+  std::string program_;
 };
 
 }  // namespace trifold

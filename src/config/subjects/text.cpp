@@ -10,6 +10,9 @@
 
 namespace trifold {
 
+// The reason for which --mock-data makes other options useless.
+constexpr std::string_view kRandomTokens = "whose tokens are random";
+
 Option& add_tokenizer_type(OptionTable& table, Field type) {
   return table.add("tokenizer-type", type, "Tokenizer.")
       .needs("tokenizer-model", {}, "give the tokenizer's file")
@@ -97,20 +100,30 @@ void add_other_data(OptionTable& table, DataConfig& data) {
       .of_host()
       .needs("train-data-path", {}, "give both, or --data-path with --split");
   for (const char* name : {"data-path", "train-data-path", "valid-data-path", "arrays"})
-    table.change(name).excludes("mock-data", "whose tokens are random", "leave one of them out");
+    table.change(name).excludes("mock-data", kRandomTokens, "leave one of them out");
   for (const char* name : {"train-data-path", "arrays"})
     table.change(name).excludes("data-path", {}, "leave one of them out");
   table.change("split").no_effect_with("train-data-path", "which is the whole training data", "leave it out");
   if (data.mock_data || !data.train_data_path.empty()) table.change("data-path").optional();
+  // Published lines with random tokens split them.
+  table.change("split").no_effect_with("mock-data", kRandomTokens).as_note();
+  for (const char* name : {"json-key", "eod-token"})
+    table.change(name).no_effect_with("mock-data", kRandomTokens, "leave it out");
 }
 
 void add_documents(OptionTable& table, DataConfig& data) {
-  table.add("eod-mask-loss", &data.eod_mask_loss,
-            "Leave end-of-document tokens out of the loss; the routers of experts still count them.");
-  table.add("reset-attention-mask", &data.reset_attention_mask,
-            "Restrict attention to tokens of the same document.");
-  table.add("reset-position-ids", &data.reset_position_ids,
-            "Restart positions at 0 at the beginning of each document.");
+  table
+      .add("eod-mask-loss", &data.eod_mask_loss,
+           "Leave end-of-document tokens out of the loss; the routers of experts still count them.")
+      .no_effect_with("mock-data", kRandomTokens, "leave it out");
+  table
+      .add("reset-attention-mask", &data.reset_attention_mask,
+           "Restrict attention to tokens of the same document.")
+      .no_effect_with("mock-data", kRandomTokens, "leave it out");
+  table
+      .add("reset-position-ids", &data.reset_position_ids,
+           "Restart positions at 0 at the beginning of each document.")
+      .no_effect_with("mock-data", kRandomTokens, "leave it out");
 }
 
 void add_pairs(OptionTable& table, DataConfig& data) {
@@ -190,6 +203,7 @@ void check_data(const DataConfig& data, Problems& problems) {
 
 void check_part(const DataConfig& data, Split split, const std::string& reader,
                 std::vector<std::string> options, Problems& problems) {
+  if (data.mock_data) return;
   const std::vector<double> shares = split_shares(data.split);
   const auto part = static_cast<size_t>(split);
   if (!shares.empty() && shares[part] == 0)

@@ -103,7 +103,7 @@ void add_lengths_in_samples(OptionTable& table, BatchConfig& batch, LrConfig& lr
            "Samples to train instead of --train-iters: as many whole steps as they fill.")
       .range(1, kMaxCount)
       .absent("set by --train-iters")
-      .excludes({"train-iters", AtLeast{2}}, {}, "give one of them")
+      .excludes("train-iters", {}, "give one of them")
       .excludes("train-epochs", {}, "give one of them");
   if (batch.train_samples) table.change("train-iters").optional().range(0, kMaxCount);
   table.group("Learning rate");
@@ -258,6 +258,12 @@ void check_samples(const BatchConfig& batch, const LrConfig& lr, int64_t global_
       problems.about(option, "global-batch-size")
           .wrong("--{} {} needs --global-batch-size, the samples of a step", option, samples)
           .right("give both, or --{}", in_steps);
+    } else if (samples > 0 && samples < global_batch && std::string_view(option) == "lr-warmup-samples" &&
+               lr.lr_warmup_init > 0) {
+      problems.about(option, "global-batch-size", "lr-warmup-init")
+          .wrong("--lr-warmup-init {} has no effect with --{} {}, which is less than one step of {} samples",
+                 lr.lr_warmup_init, option, samples, global_batch)
+          .right("leave it out, or give at least {} samples", global_batch);
     } else if (samples > 0 && samples < global_batch && std::string_view(option) != "lr-warmup-samples") {
       problems.about(option, "global-batch-size")
           .wrong("--{} {} is less than one step of {} samples (--global-batch-size)", option, samples,
