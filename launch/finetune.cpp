@@ -14,7 +14,7 @@ int run(const FinetuneConfig& config, Ranks& ranks) {
   RunJob evaluation;  // if nothing is trained
   RunJob& run = job.run ? *job.run : evaluation;
   const PretrainConfig& trained = job.run ? job.run->config : job.config.run;
-  Monitor monitor = open_monitor(ranks, config.run.log);
+  Monitor monitor = open_monitor(ranks, config.run.log, run);
   Progress progress(config.run.log, stderr, monitor, {"finetune", to_json(trained)});
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     return finetune(world, job, progress, signal);

@@ -38,7 +38,7 @@ int run(const PretrainConfig& config, Ranks& ranks) {
   });
   ranks.compare(job.terms);
   if (fault) fault->attach(job);
-  Monitor monitor = open_monitor(ranks, job.config.log);
+  Monitor monitor = open_monitor(ranks, job.config.log, job);
   Progress progress(job.config.log, stderr, monitor, {"pretrain", to_json(job.config)});
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     if (fault) fault->at_start(world.rank());

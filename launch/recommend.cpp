@@ -122,7 +122,7 @@ int run(const RecommendConfig& config, Ranks& ranks) {
   });
   ranks.compare(job.terms);
   if (fault) fault->attach(job);
-  Monitor monitor = open_monitor(ranks, job.config.log);
+  Monitor monitor = open_monitor(ranks, job.config.log, job);
   ClickProgress progress(job.config, stderr, monitor);
   const auto train = [&](Communicator& world, const std::atomic<int>& signal) {
     if (fault) fault->at_start(world.rank());

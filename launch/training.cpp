@@ -33,10 +33,10 @@ int report_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
 
 }  // namespace
 
-Monitor open_monitor(Ranks& ranks, const LogConfig& log) {
+Monitor open_monitor(Ranks& ranks, const LogConfig& log, const RunJob& job) {
   Monitor monitor;
   ranks.agree([&] {
-    if (ranks.has_first()) monitor = Monitor(log);
+    if (ranks.has_first() && job.finished.empty()) monitor = Monitor(log);
   });
   return monitor;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace trifold {
 
@@ -53,7 +54,9 @@ std::string MetricsPage::text() const {
   std::string text;
   for (const auto& [name, metric] : metrics_) {
     text += fmt::format("# TYPE {} {}\n", name, metric.type);
-    for (const auto& [labels, value] : metric.values) text += fmt::format("{}{} {}\n", name, labels, value);
+    for (const auto& [labels, value] : metric.values)
+      text += std::isnan(value) ? fmt::format("{}{} NaN\n", name, labels)
+                                : fmt::format("{}{} {}\n", name, labels, value);
   }
   return text;
 }

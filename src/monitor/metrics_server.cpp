@@ -9,6 +9,8 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <csignal>
+#include <exception>
+#include <list>
 #include <optional>
 #include <thread>
 
@@ -23,18 +25,22 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 
-constexpr int kMostConnections = 16;
+constexpr size_t kMostConnections = 16;
 constexpr uint32_t kMostBytes = 8 << 10;
 constexpr std::chrono::seconds kLongest{5};
 
-// One connection: reads a request, answers it and closes. Every pending operation holds a reference to it.
+class Connection;
+using Connections = std::list<Connection*>;  // the oldest first
+
+// One connection: reads a request, answers it and closes. Every pending operation holds a reference to it. While it is
+// open, it is in the list `open`.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, const MetricsPage& page, int& connections)
-      : stream_(std::move(socket)), page_(page), connections_(connections) {
-    ++connections_;
+  Connection(tcp::socket socket, const MetricsPage& page, Connections& open)
+      : stream_(std::move(socket)), page_(page), open_(open) {
+    open_.push_back(this);
   }
-  ~Connection() { --connections_; }
+  ~Connection() { open_.remove(this); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -44,6 +50,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream_.expires_after(kLongest);  // for the whole connection
     http::async_read(stream_, buffer_, parser_,
                      [self = shared_from_this()](beast::error_code error, size_t) { self->take(error); });
+  }
+
+  // Its operations end with an error.
+  void close() {
+    open_.remove(this);
+    stream_.close();
   }
 
  private:
@@ -80,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   const MetricsPage& page_;
-  int& connections_;
+  Connections& open_;
   beast::flat_buffer buffer_{kMostBytes};
   http::request_parser<http::empty_body> parser_;
   http::response<http::string_body> response_;
@@ -112,14 +124,14 @@ class MetricsServer::Listener {
     attempt("opening a socket");
     acceptor_.bind(endpoint, error);
     attempt("binding");
-    acceptor_.listen(kMostConnections, error);
+    acceptor_.listen(static_cast<int>(kMostConnections), error);
     attempt("listening");
     accept();
     thread_ = std::thread([this] {
       sigset_t all;
       sigfillset(&all);
       pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the threads that train
-      context_.run();
+      serve();
     });
   }
   ~Listener() {
@@ -132,12 +144,23 @@ class MetricsServer::Listener {
   tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
 
  private:
+  // Until the listener stops. An answer for which there is no memory costs its client the connection, not the run.
+  void serve() {
+    for (;;) {
+      try {
+        context_.run();
+        return;
+      } catch (const std::exception&) {
+      }
+    }
+  }
+
   void accept() {
     acceptor_.async_accept([this](beast::error_code error, tcp::socket socket) {
       if (!error) {
-        if (connections_ < kMostConnections)
-          std::make_shared<Connection>(std::move(socket), page_, connections_)->start();
-        return accept();
+        accept();  // first: what follows may throw
+        if (open_.size() == kMostConnections) open_.front()->close();
+        return std::make_shared<Connection>(std::move(socket), page_, open_)->start();
       }
       // Out of file descriptors, say: trying again at once would use a core.
       pause_.expires_after(std::chrono::seconds(1));
@@ -148,7 +171,7 @@ class MetricsServer::Listener {
   }
 
   const MetricsPage& page_;
-  int connections_ = 0;  // outlives the context, whose destructor ends the connections
+  Connections open_;  // outlives the context, whose destructor ends the connections
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;

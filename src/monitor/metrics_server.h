@@ -2,7 +2,7 @@
 // numbers of a run (monitor/metrics_page.h). It is a sink of records; writing one never waits for a client.
 //
 // Clients are bounded: a request has at most 8 KiB and no body, a connection lasts at most 5 seconds and carries one
-// request, and connections beyond 16 at a time are closed at once.
+// request, and if 16 are open, the oldest is closed for a new one.
 #pragma once
 
 #include <cstdint>

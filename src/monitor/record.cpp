@@ -1,6 +1,7 @@
 #include "monitor/record.h"
 
 #include <cmath>
+#include <limits>
 
 namespace trifold {
 
@@ -17,6 +18,7 @@ std::string name_of_item(const Json& item, size_t index) {
 }
 
 void walk(const std::string& path, const Json& value, Take take) {
+  if (value.is_null()) return take(path, std::numeric_limits<double>::quiet_NaN());
   if (value.is_boolean()) return take(path, value.get<bool>() ? 1 : 0);
   if (value.is_number()) return take(path, value.get<double>());
   if (value.is_object())
@@ -36,6 +38,14 @@ nlohmann::ordered_json object_of(const RunRecord& record) {
   if (!record.event.empty()) object["event"] = record.event;
   object.update(record.values);
   return object;
+}
+
+std::optional<int64_t> continues_after(const RunRecord& record) {
+  if (record.event == "start") return record.step;
+  if (record.event != "loss_spike") return std::nullopt;
+  const auto step = record.values.find("to_step");
+  if (step == record.values.end() || !step->is_number_integer()) return std::nullopt;
+  return step->get<int64_t>();
 }
 
 void for_each_number(const RunRecord& record, Take take) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -28,8 +29,12 @@ nlohmann::json finite_number(double value);
 // The record as one object: {"step": 5, "event": "saved", "path": "run/step_5"}.
 nlohmann::ordered_json object_of(const RunRecord& record);
 
+// The step after which the run continues, in a record that begins it ("start") or takes it back to a checkpoint
+// ("loss_spike"): what records before this one say about later steps no longer counts. Empty in other records.
+std::optional<int64_t> continues_after(const RunRecord& record);
+
 // Calls `take` for every number of the record, with its path: {"loss": 2, "loads": [1, 3]} has "loss", "loads/0" and
-// "loads/1". Members of a list of named objects are called by their "name". Booleans are 0 or 1. Paths differ between
+// "loads/1". Members of a list of named objects are called by their "name". Booleans are 0 or 1, null is NaN. Paths differ between
 // kinds of records: an evaluation's paths begin with its part ("valid_tokens", "valid_loss"), and an event has only the
 // numbers of its own members, below the name of the event ("slow_rank/times").
 void for_each_number(const RunRecord& record, FunctionRef<void(const std::string& path, double value)> take);

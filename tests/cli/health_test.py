@@ -6,7 +6,6 @@
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -61,18 +60,6 @@ class Health(ProgramTest):
     def test_a_slow_process_is_named(self):
         self.run_slow("1:slow:forward:15", "--threads-per-rank", 1, *self.WORK, launcher=[MPIEXEC, "-n", 2])
         self.check_named("log.jsonl", 1, 15)
-
-    def spiky_text(self):
-        """A text that is learned at once, with one sample of 32 tokens that cannot be learned."""
-        odd = random.Random(3)
-        text = bytearray(b"abcdefgh" * 4096)
-        text[9_985:10_015] = bytes(odd.randrange(33, 126) for _ in range(30))
-        (self.folder / "spiky.txt").write_bytes(text)
-
-    def spiky(self, *more, status=0):
-        options = ["--train-iters", 126, "--global-batch-size", 8, "--micro-batch-size", 1, "--seed", 5, "--lr", 0.01,
-                   "--split", "100,0,0", *more]
-        return self.pretrain(*options, data="spiky.txt", status=status)
 
     def rollback(self, save, log, *more):
         return self.spiky("--on-loss-spike", "rollback", "--loss-spike-skip", 3, "--save", save, "--save-interval", 10, "--log-json",

@@ -144,6 +144,24 @@ class Metrics(ProgramTest):
         time.sleep(0.2)
         self.scrape()
 
+    def test_idle_clients_do_not_lock_others_out(self):
+        """As many idle clients as the limit: the oldest loses its connection to one that asks."""
+        self.small()
+        self.scrape()
+        idle = [socket.create_connection(("127.0.0.1", self.port), timeout=20) for _ in range(16)]
+        time.sleep(0.5)
+        begin = time.monotonic()
+        for _ in range(3):
+            self.scrape()
+        self.assertLess(time.monotonic() - begin, 3)
+        try:
+            self.assertEqual(idle[0].recv(100), b"")
+        except ConnectionError:
+            pass
+        self.assertLess(time.monotonic() - begin, 3)
+        for client in idle:
+            client.close()
+
     def test_a_signal_ends_the_run_as_ever(self):
         self.small("--save", "d")
         self.scrape()

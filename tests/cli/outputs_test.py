@@ -254,7 +254,7 @@ class Outputs(CommandsTest):
             self.assertFalse(list(self.folder.glob("o.*")))
             self.remove("o")
 
-    def test_a_log_goes_on_after_a_kill_in_the_middle_of_a_line(self):
+    def test_a_log_continues_after_a_kill_in_the_middle_of_a_line(self):
         self.trifold("recommend", "--train-data", "clicks", *TABLES, "--train-iters", "2", "--save", "r", "--log-json", "log")
         whole = (self.folder / "log").read_text()
         (self.folder / "log").write_text(whole + whole[:20])

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,19 @@ class ProgramTest(unittest.TestCase):
             if name not in arguments:
                 kept += [name, value]
         return self.trifold("pretrain", *kept, "--data-path", data, *arguments, **options)
+
+    def spiky_text(self):
+        """A text that is learned at once, with one sample of 32 tokens that cannot be learned."""
+        odd = random.Random(3)
+        text = bytearray(b"abcdefgh" * 4096)
+        text[9_985:10_015] = bytes(odd.randrange(33, 126) for _ in range(30))
+        (self.folder / "spiky.txt").write_bytes(text)
+
+    def spiky(self, *more, status=0):
+        """Trains on the spiky text; the loss has one spike."""
+        options = ["--train-iters", 126, "--global-batch-size", 8, "--micro-batch-size", 1, "--seed", 5, "--lr", 0.01,
+                   "--split", "100,0,0", *more]
+        return self.pretrain(*options, data="spiky.txt", status=status)
 
     def stop(self, *arguments):
         """Ends a long run of the small GPT by a signal, half a second after it began; returns its messages."""

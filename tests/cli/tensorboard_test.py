@@ -94,6 +94,22 @@ class TensorBoard(ProgramTest):
         self.assertEqual([step for step, _ in two.scalars["loss"]], [5, 6, 7])
         self.assertEqual(one.scalars["loss"][4:], two.scalars["loss"][:2])
 
+    def test_a_rollback_drops_the_steps_that_it_takes_back(self):
+        self.spiky_text()
+        self.spiky("--on-loss-spike", "rollback", "--save", "d", "--save-interval", 10, "--log-json", "log.jsonl", "--tensorboard-dir", "tb")
+        spike, = self.events("log.jsonl", "loss_spike")
+        (path,) = self.event_files()
+        events = Events(path)
+        self.assertEqual(events.restarts, [1, spike["to_step"] + 1])
+        self.assertEqual([step for step, _ in events.texts["loss_spike"]], [spike["step"]])
+
+    def test_a_finished_run_that_is_repeated_writes_no_file(self):
+        run = ["--train-iters", 2, "--save", "d", "--auto-resume", "--tensorboard-dir", "tb"]
+        self.pretrain(*run)
+        _, message = self.pretrain(*run)
+        self.assertIn("nothing is left to train", message)
+        self.assertEqual(len(self.event_files()), 1)
+
     def test_warnings_are_texts(self):
         (self.folder / "bad.jsonl").write_text("".join('{"text": "the cat sat on the mat"}\n' * 400) + "{broken\n")
         _, message = self.pretrain("--train-iters", 2, "--on-bad-record", "skip", "--json-key", "text", "--tensorboard-dir", "tb",

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "monitor/click_records.h"
 #include "monitor/language_records.h"
+#include "monitor/metrics_page.h"
 
 namespace trifold {
 namespace {
@@ -30,7 +32,6 @@ RunRecord record_with(nlohmann::ordered_json values) {
 TEST(RunRecord, HasNumbersByPath) {
   const RunRecord record = record_with({{"loss", 2.5},
                                         {"skipped", true},
-                                        {"nothing", nullptr},
                                         {"why", "overflow"},
                                         {"loads", {1, 3}},
                                         {"labels", {{"click", {{"auc", 0.5}}}}},
@@ -60,6 +61,26 @@ TEST(RunRecord, OfAnEventHasItsOwnNumbersAlone) {
   EXPECT_EQ(object_of(record)["event"], "slow_rank");
 }
 
+TEST(RunRecord, SaysAfterWhichStepTheRunContinues) {
+  RunRecord record = record_with({{"to_step", 4}});
+  EXPECT_EQ(continues_after(record), std::nullopt);
+  record.event = "loss_spike";
+  EXPECT_EQ(continues_after(record), 4);
+  record.values["to_step"] = "4";
+  EXPECT_EQ(continues_after(record), std::nullopt);
+  record.event = "start";
+  EXPECT_EQ(continues_after(record), 7);
+}
+
+TEST(MetricsPage, HasNoStaleNumbers) {
+  MetricsPage page;
+  page.update(record_with({{"loss", 2.5}, {"loads", {1, 3}}}), 10);
+  EXPECT_NE(page.text().find("\ntrifold_loss 2.5\n"), std::string::npos);
+  page.update(record_with({{"loss", nullptr}, {"loads", {1, nullptr}}}), 11);
+  EXPECT_NE(page.text().find("\ntrifold_loss NaN\n"), std::string::npos);
+  EXPECT_NE(page.text().find("\ntrifold_loads{of=\"1\"} NaN\n"), std::string::npos);
+}
+
 TEST(LanguageRecords, HaveNullForNumbersThatJsonLacks) {
   StepReport report;
   report.step = 3;
@@ -73,7 +94,8 @@ TEST(LanguageRecords, HaveNullForNumbersThatJsonLacks) {
   EXPECT_TRUE(record.values["grad_norm"].is_null());
   EXPECT_EQ(record.values["skip_reason"], "overflow");
   EXPECT_EQ(record.values["samples_per_second"], 8);
-  for (const auto& [path, value] : numbers_of(record)) EXPECT_TRUE(path != "loss" && path != "grad_norm");
+  for (const auto& [path, value] : numbers_of(record))
+    EXPECT_EQ(std::isnan(value), path == "loss" || path == "grad_norm") << path;
 }
 
 TEST(LanguageRecords, OfTheStartShortenLongLists) {

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <protozero/pbf_builder.hpp>
 
 #include "core/error.h"
@@ -116,14 +118,15 @@ class EventFolder final : public RecordSink {
   }
 
   void write(const RunRecord& record) override {
-    if (record.event == "start")
-      write_event(record.step + 1, [](pbf_builder<tb::Event>& event) {
+    if (const std::optional<int64_t> step = continues_after(record))
+      write_event(*step + 1, [](pbf_builder<tb::Event>& event) {
         pbf_builder<tb::SessionLog>(event, tb::Event::session_log)
             .add_enum(tb::SessionLog::status, tb::kStart);
       });
     write_event(record.step, [&](pbf_builder<tb::Event>& event) {
       pbf_builder<tb::Summary> summary(event, tb::Event::summary);
       for_each_number(record, [&](const std::string& path, double number) {
+        if (std::isnan(number)) return;
         pbf_builder<tb::SummaryValue> value(summary, tb::Summary::value);
         value.add_string(tb::SummaryValue::tag, utf8(path));
         value.add_float(tb::SummaryValue::simple_value, static_cast<float>(number));

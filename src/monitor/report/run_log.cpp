@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -48,8 +49,16 @@ fs::path log_in(const fs::path& folder) {
   return folder / logs.front();
 }
 
-// The record that a line of the log stands for. Numbers of evaluations have no mark in the log, so their part follows
-// from the name of their first number, such as valid_loss.
+// The part of the data that an evaluation used. The log has no mark for it, so that it follows from the names of its
+// numbers, such as test_loss; scores without such a name are of validation data.
+std::string part_of(const nlohmann::ordered_json& values) {
+  for (const char* part : {"train", "valid", "test"})
+    for (const auto& item : values.items())
+      if (item.key().starts_with(part + std::string("_"))) return part;
+  return "valid";
+}
+
+// The record that a line of the log stands for.
 RunRecord record_of_line(const nlohmann::json& line) {
   RunRecord record{.step = line["step"].get<int64_t>()};
   bool trains = false;
@@ -62,7 +71,7 @@ RunRecord record_of_line(const nlohmann::json& line) {
     trains |= item.key() == "lr";
     record.values[item.key()] = item.value();
   }
-  if (record.event.empty() && !trains) record.part = "valid";
+  if (record.event.empty() && !trains) record.part = part_of(record.values);
   return record;
 }
 
@@ -103,10 +112,13 @@ class Reader {
   void add(RunRecord record) {
     if (record.step < 0) bad_input("{}:{}: step {} is negative", log_.path, lines_.number(), record.step);
     log_.last_step = record.event.empty() ? std::max(log_.last_step, record.step) : log_.last_step;
+    if (const std::optional<int64_t> step = continues_after(record)) {
+      if (*step < 0) bad_input("{}:{}: step {} is negative", log_.path, lines_.number(), *step);
+      log_.last_step = std::min(log_.last_step, *step);
+      for (auto& [path, curve] : log_.curves) forget_after(curve, *step);
+    }
     if (record.event == "start") {
       ++log_.starts;
-      log_.last_step = std::min(log_.last_step, record.step);
-      for (auto& [path, curve] : log_.curves) forget_from(curve, record.step + 1);
       log_.start = record.values;
       return;
     }
@@ -116,14 +128,14 @@ class Reader {
     }
     for_each_number(record, [&](const std::string& path, double value) {
       const auto found = log_.curves.find(path);
-      if (found == log_.curves.end() && log_.curves.size() >= kMostPaths) return;
-      Curve& curve = log_.curves[path];
-      forget_from(curve, record.step);
-      curve.push_back({record.step, value});
+      const bool is_new = found == log_.curves.end();
+      if (!is_new) forget_after(found->second, record.step - 1);
+      if (std::isnan(value) || (is_new && log_.curves.size() >= kMostPaths)) return;
+      log_.curves[path].push_back({record.step, value});
     });
   }
-  static void forget_from(Curve& curve, int64_t step) {
-    while (!curve.empty() && curve.back().step >= step) curve.pop_back();
+  static void forget_after(Curve& curve, int64_t step) {
+    while (!curve.empty() && curve.back().step > step) curve.pop_back();
   }
 
   MappedFile file_;

@@ -25,8 +25,8 @@ struct RunLog {
   std::string path;
   // The last event "start", with the options of the run; null in logs of versions that had none.
   nlohmann::json start;
-  // By the paths of for_each_number (monitor/record.h). If a run wrote a step several times, because it was resumed, the
-  // last time counts.
+  // By the paths of for_each_number (monitor/record.h), without NaN. If a run wrote a step several times, because it was
+  // resumed or returned to a checkpoint, the last time counts.
   std::map<std::string, Curve> curves;
   std::vector<RunEvent> events;  // in the order of the log, without "start"
   int64_t starts = 0;
