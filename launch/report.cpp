@@ -1,8 +1,12 @@
 #include "monitor/report/page.h"
 
+#include <fmt/format.h>
+
 #include "config/options/file_use.h"
+#include "core/printable.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
+#include "launch/say.h"
 #include "monitor/perfetto_trace.h"
 #include "monitor/report/planned_step.h"
 
@@ -14,9 +18,13 @@ namespace {
 std::string trace_of(const RunLog& log, const std::string& flight) {
   const FlightFiles files = read_flight_files(flight);
   std::vector<TraceTrack> tracks = measured_tracks(files);
-  if (const Planned planned = planned_step(log); planned.picture) {
+  const Planned planned = planned_step(log);
+  if (planned.picture) {
     std::vector<TraceTrack> more = planned_tracks(planned.picture->timeline.simulation, files);
     std::move(more.begin(), more.end(), std::back_inserter(tracks));
+  } else {
+    say(stderr, fmt::format("note: --trace: the planned step is missing, because {}\n",
+                            printable_message(planned.reason)));
   }
   return perfetto_trace(tracks);
 }

@@ -5,7 +5,8 @@ import json
 import re
 import unittest
 
-from program import CLICKS, ProgramTest
+from own_models import MODELS, OwnModelsTest
+from program import CLICKS, SMALL, TEXT
 
 VOID = {"meta", "br", "img"}
 
@@ -50,7 +51,7 @@ class Page(html.parser.HTMLParser):
         return " ".join(self.texts)
 
 
-class Report(ProgramTest):
+class Report(OwnModelsTest):
     def report(self, *runs, output="page.html"):
         self.trifold("report", *runs, "--output", output)
         text = (self.folder / output).read_text(encoding="utf-8")
@@ -96,6 +97,17 @@ class Report(ProgramTest):
         for text in page.row("median / planned"):
             self.assertGreater(float(text), 0)
 
+    def test_data_without_a_data_path_are_planned(self):
+        for name, data in (("mock", ["--mock-data", "--vocab-size", 64]), ("parts", ["--train-data-path", TEXT, "--valid-data-path", TEXT])):
+            small = SMALL[:SMALL.index("--split")] + SMALL[SMALL.index("--split") + 2:]
+            self.trifold("pretrain", *small, *data, "--train-iters", 2, "--log-json", name)
+            page = self.report(name)
+            self.assertFalse([row for row in page.rows if row and row[0] == "not planned, because"], page.rows)
+            self.assertEqual(len(page.row("planned")), 1)
+        self.trifold("pretrain", "--model", MODELS / "gpt2.pt2", "--arrays", *self.arrays("gpt2"), "--global-batch-size", 8,
+                     "--micro-batch-size", 2, "--train-iters", 2, "--lr", "1e-3", "--split", "90,10,0", "--log-json", "arrays")
+        self.assertEqual(len(self.report("arrays").row("planned")), 1)
+
     def test_recommender(self):
         self.trifold("recommend", *CLICKS, "--train-data", "synthetic", "--train-iters", 8, "--eval-interval", 4, "--log-json", "log")
         page = self.report("log")
@@ -112,6 +124,39 @@ class Report(ProgramTest):
         page = self.report("log")
         self.assertEqual(page.row("steps"), ["1 to 4 of 6, started 2 times"])
         self.assertEqual(page.row("last loss"), ["9 (step 4)"])
+
+    def test_steps_that_a_rollback_takes_back_count_no_more(self):
+        """Also if they are skipped when they come again, and have no loss."""
+        steps = [{"step": step, "loss": 99 if step == 6 else 5, "lr": 1, "skipped": False} for step in range(1, 7)]
+        skipped = [{"step": step, "loss": None, "lr": 1, "skipped": True} for step in (4, 5, 6)]
+        self.write_log("log", {"step": 0, "event": "start", "first_step": 1, "last_step": 8}, *steps,
+                       {"step": 6, "event": "loss_spike", "loss": 99, "to_step": 3}, *skipped)
+        page = self.report("log")
+        self.assertEqual(page.row("steps"), ["1 to 6 of 8"])
+        self.assertEqual(page.row("skipped steps"), ["3"])
+        self.assertEqual(page.row("last loss"), ["5 (step 3)"])
+        self.assertEqual([text for text in page.texts if ": loss, step " in text],
+                         [f"log: loss, step {step}: 5" for step in (1, 2, 3)])
+        self.write_log("bad", *steps, {"step": 6, "event": "loss_spike", "to_step": -1})
+        _, err = self.trifold("report", "bad", "--output", "page.html", status=2)
+        self.assertIn("bad:7: step -1 is negative", err)
+
+    def test_evaluations_of_different_parts(self):
+        self.write_log("log", {"step": 4, "valid_loss": 2, "tokens": 10}, {"step": 4, "test_loss": 3, "tokens": 70, "classes": []})
+        charts = [attributes["aria-label"] for tag, attributes in self.report("log").elements if "aria-label" in attributes]
+        self.assertEqual(sorted(charts), ["loss", "test_tokens", "valid_tokens"])
+
+    def test_no_mark_hides_a_warning(self):
+        steps = [{"step": step, "loss": 1, "lr": 1} for step in range(1, 1001)]
+        saved = [{"step": step, "event": "saved", "path": f"at {step}"} for step in range(1, 1001)]
+        self.write_log("log", *steps, *saved, {"step": 998, "event": "warning", "text": "late"})
+        page = self.report("log")
+        marks = [attributes["stroke"] for tag, attributes in page.elements if attributes.get("class") == "mark"]
+        self.assertEqual(len(set(marks)), 2)
+        self.assertEqual(marks.count(marks[-1]), 1)  # the warning is drawn last, over the others
+        self.assertLess(len(marks), 600)
+        self.assertIn("warning: late", page.texts)
+        self.assertRegex(page.text(), r"saved: at 1 \(and \d more here\)")
 
     def test_text_is_escaped(self):
         """Whatever a log says, it adds no element, and no character that controls the terminal or the direction of text."""

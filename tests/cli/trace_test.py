@@ -72,10 +72,11 @@ class Traces(ProgramTest):
             self.assertGreaterEqual(len(actions), 4)  # a forward and a backward of two micro-batches at least
             begin, end = steps[-1][1:3]
             self.assertTrue(all(begin <= one[1] <= one[2] <= end for one in actions), actions)
-        # The sum over the steps of rank 0 is that of the log.
+        # A step of rank 0 encloses what the log says it took, and little besides; a busy machine may interrupt it there.
         steps = [slice for slice in trace.of("rank 0 on host ", "run") if slice[0] == "step"]
-        measured = sum(end - begin for _, begin, end, _ in steps) / 1e9
-        self.assertLess(abs(measured - sum(seconds.values())), 0.2 * measured + 0.02)
+        besides = sorted((end - begin) / 1e9 - seconds[notes["step"]] for _, begin, end, notes in steps)
+        self.assertGreater(besides[0], -1e-6)
+        self.assertLess(besides[len(besides) // 2], 1e-3)
         self.assertTrue(trace.of("rank 1 on host ", "collectives"))
         sent = [slice[3] for slice in trace.of("rank 0 on host ", "sends")]
         self.assertTrue(sent and all(notes["peer"] != 0 and notes["bytes"] > 0 for notes in sent))
@@ -85,6 +86,13 @@ class Traces(ProgramTest):
         made = {slice[0] for slice in trace.of("rank 0 on host ", "actions") if slice[3]["step"] == 6}
         forwards = {name for name, *_ in planned if "F" in name}
         self.assertTrue(forwards and forwards <= made, (forwards, made))
+
+    def test_a_plan_that_is_missing_is_noted(self):
+        self.trace()
+        (self.folder / "log.jsonl").write_text('{"step":1,"loss":1,"lr":1}\n')
+        _, message = self.trifold("report", "log.jsonl", "--output", "page.html", "--trace", "t.pftrace", "--flight", "flight")
+        self.assertIn("note: --trace: the planned step is missing, because the log has no options of the run", message)
+        self.assertFalse(Trace((self.folder / "t.pftrace").read_bytes()).of("planned", "actions"))
 
     def test_files_that_are_missing(self):
         (self.folder / "log").write_text('{"step":1,"loss":1,"lr":1}\n')

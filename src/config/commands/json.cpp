@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "config/commands/option_tables.h"
+#include "config/commands/validate.h"
 #include "core/error.h"
 #include "core/read_json.h"
 
@@ -60,11 +61,9 @@ void check_type(const Option& option, const nlohmann::json& value) {
   if (!fits) bad_input("a JSON {} is not allowed here", value.type_name());
 }
 
-void read_option(const Option& option, const nlohmann::json& json) {
+void set_option(const Option& option, const nlohmann::json& json) {
   const std::string key = json_key(option);
-  // A missing option was introduced after the file was written; its default is the behaviour of that time.
-  if (!json.contains(key) && !option.required) return;
-  if (!json.contains(key)) bad_input("'{}' is missing", key);
+  if (!json.contains(key)) return;
   try {
     const bool none = json[key].is_null() || (json[key].is_array() && json[key].empty());
     if (!none) {  // null leaves it unset, as in a new configuration
@@ -75,15 +74,41 @@ void read_option(const Option& option, const nlohmann::json& json) {
     error.add_context("'" + key + "'");
     throw;
   }
+}
+
+void check_option(const Option& option, const nlohmann::json& json) {
+  const std::string key = json_key(option);
+  // A missing option was introduced after the file was written; its default is the behaviour of that time.
+  if (!json.contains(key) && !option.required) return;
+  if (!json.contains(key)) bad_input("'{}' is missing", key);
   if (const auto problem = range_problem(option)) bad_input("'{}': {}", key, text_of(*problem));
 }
 
-void read_table(const OptionTable& table, const nlohmann::json& json) {
+void read_option(const Option& option, const nlohmann::json& json) {
+  set_option(option, json);
+  check_option(option, json);
+}
+
+void set_options(const OptionTable& table, const nlohmann::json& json) {
   if (!json.is_object()) bad_input("a JSON object is needed, not a JSON {}", json.type_name());
   for (const auto& item : json.items())
     if (const Option* option = table.find(item.key()); option == nullptr || json_key(*option) != item.key())
       bad_input("'{}' is not known: was it written by a newer version?", item.key());
-  for (const Option& option : table.options()) read_option(option, json);
+  for (const Option& option : table.options()) set_option(option, json);
+}
+
+void read_table(const OptionTable& table, const nlohmann::json& json) {
+  set_options(table, json);
+  for (const Option& option : table.options()) check_option(option, json);
+}
+
+// Which options are required depends on the values of others, as --data-path does on --mock-data: the table that checks
+// them is made when they are set.
+template <class Config>
+void read_config(Config& config, const nlohmann::json& json) {
+  set_options(options_of(config), json);
+  const OptionTable table = options_of(config);
+  for (const Option& option : table.options()) check_option(option, json);
 }
 
 OptionTable tokenizer_table(DataConfig& data) {
@@ -142,7 +167,7 @@ PretrainConfig pretrain_from_json(const nlohmann::json& json) {
   PretrainConfig config;
   if (json.is_object() && json.contains("model") && json["model"].is_string())
     config.model.model = json["model"].get<std::string>();
-  read_table(options_of(config), json);
+  read_config(config, json);
   if (config.model.model) config.model = without_sizes_of_file(std::move(config.model));
   if (config.batch.train_epochs) config.batch.train_iters = PretrainConfig().batch.train_iters;
   return config;
@@ -150,7 +175,7 @@ PretrainConfig pretrain_from_json(const nlohmann::json& json) {
 
 RecommendConfig recommend_from_json(const nlohmann::json& json) {
   RecommendConfig config;
-  read_table(options_of(config), json);
+  read_config(config, json);
   return config;
 }
 

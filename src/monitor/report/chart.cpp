@@ -6,6 +6,8 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "core/markup_text.h"
 
@@ -15,7 +17,6 @@ namespace {
 
 constexpr double kWidth = 560, kHeight = 250, kLeft = 64, kRight = 12, kTop = 30, kBottom = 34;
 constexpr int kColumns = 400;
-constexpr size_t kMostMarks = 200;
 
 // The values of a curve in one column of the picture.
 struct Column {
@@ -120,20 +121,39 @@ class Chart {
     print("<text x=\"{}\" y=\"18\" class=\"title\">{}{}</text>\n", kLeft, markup_text(title_),
           logarithmic_ ? " (logarithmic)" : "");
     axes();
-    size_t shown = 0;
-    for (const ChartMark& mark : marks)
-      if (static_cast<double>(mark.step) >= steps_.low && shown++ < kMostMarks)
-        print(
-            "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"{3}\"><title>{4}"
-            "</title></line>\n",
-            x_.at(static_cast<double>(mark.step)), kTop, kHeight - kBottom, mark.color,
-            markup_text(mark.text));
+    draw(marks);
     for (const ChartLine& line : lines_) draw(line);
     print("</svg>\n");
     return std::move(text_);
   }
 
  private:
+  // Of marks that fall on the same pixel in the same color, the first is drawn and tells how many more there are.
+  void draw(const std::vector<ChartMark>& marks) {
+    struct Drawn {
+      const ChartMark* mark;
+      double x;
+      int64_t more;
+    };
+    std::vector<Drawn> drawn;
+    std::map<std::pair<int64_t, std::string>, size_t> places;  // by pixel and color
+    for (const ChartMark& mark : marks) {
+      if (static_cast<double>(mark.step) < steps_.low) continue;
+      const double x = x_.at(static_cast<double>(mark.step));
+      const auto [place, is_new] = places.try_emplace({std::llround(x), mark.color}, drawn.size());
+      if (is_new)
+        drawn.push_back({&mark, x, 0});
+      else
+        ++drawn[place->second].more;
+    }
+    for (const Drawn& one : drawn)
+      print(
+          "<line class=\"mark\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"{3}\"><title>{4}{5}"
+          "</title></line>\n",
+          one.x, kTop, kHeight - kBottom, one.mark->color, markup_text(one.mark->text),
+          one.more > 0 ? fmt::format(" (and {} more here)", one.more) : "");
+  }
+
   template <class... Args>
   void print(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);

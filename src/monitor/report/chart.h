@@ -19,7 +19,8 @@ struct ChartLine {
   const Curve* curve = nullptr;
 };
 
-// A mark at a step: a vertical line with a text for the pointer.
+// A mark at a step: a vertical line with a text for the pointer. Later marks are drawn over earlier ones; of marks of one
+// color that fall on the same pixel, one is drawn.
 struct ChartMark {
   int64_t step = 0;
   std::string color;

@@ -211,6 +211,8 @@ class Page {
         marks.push_back({event.step, is_problem(event) ? kWarning : kSaved,
                          printable_message(event.kind + ": " + values_text(event))});
     }
+    std::stable_partition(marks.begin(), marks.end(),
+                          [](const ChartMark& mark) { return mark.color == kSaved; });
     for (const std::string& path : paths) drawn_.insert(path);
     const std::string svg = chart_svg(printable_message(title), lines, marks);
     text_ += svg;
@@ -221,9 +223,9 @@ class Page {
     print("<h2>Curves</h2>\n<p>");
     for (size_t run = 0; run < runs_.size(); ++run) print("{} &nbsp; ", key(run));
     print(
-        "</p>\n<p>Dashed curves are of validation data. Vertical lines mark checkpoints (grey) and other events "
+        "</p>\n<p>Dashed curves are of evaluations. Vertical lines mark checkpoints (grey) and other events "
         "(red). Point at a line to read its name.</p>\n<div class=\"charts\">\n");
-    chart("loss", {"loss", "valid_loss", "valid_log_loss"}, true);
+    chart("loss", {"loss", "valid_loss", "valid_log_loss", "test_loss", "train_loss"}, true);
     for (const char* path : {"valid_auc", "lr", "grad_norm", "tokens_per_second", "samples_per_second",
                              "step_seconds", "mfu", "loss_scale", "resident_bytes"})
       chart(path, {path});

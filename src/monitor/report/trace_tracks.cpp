@@ -75,6 +75,17 @@ TraceSlice slice_of(const FlightEvent& event, const FlightLog& log, int64_t last
   return slice;
 }
 
+// Where the planned step begins: with the last whole step of the rank, or, if it ended none, with the first event that
+// its file still has. Nanoseconds since 1970.
+int64_t begin_of_plan(const FlightLog& log) {
+  int64_t begin = last_sign_of(log);
+  for (const FlightEvent& event : log.events) begin = std::min(begin, event.begin_ns);
+  for (const FlightEvent& event : log.events)
+    if (event.kind == FlightEvent::Kind::Part && event.name() == "step" && event.end_ns > 0)
+      begin = event.begin_ns;
+  return begin + log.wall_ns;
+}
+
 }  // namespace
 
 std::vector<TraceTrack> measured_tracks(const FlightFiles& files) {
@@ -93,15 +104,9 @@ std::vector<TraceTrack> measured_tracks(const FlightFiles& files) {
 }
 
 std::vector<TraceTrack> planned_tracks(const Simulation& simulation, const FlightFiles& files) {
-  int64_t begin = 0;
-  int most = 0;
-  for (const FlightLog& log : files.logs) {
-    most = std::max(most, log.rank);
-    for (const FlightEvent& event : log.events)
-      if (&log == &files.logs.front() && event.kind == FlightEvent::Kind::Part && event.name() == "step" &&
-          event.end_ns > 0)
-        begin = event.begin_ns + log.wall_ns;
-  }
+  if (files.logs.empty()) return {};
+  const int64_t begin = begin_of_plan(files.logs.front());
+  const int most = files.logs.back().rank;
   std::map<std::pair<int, bool>, std::vector<TraceSlice>> slices;  // by pipeline rank, computation first
   for (const TimelineEntry& entry : simulation.timeline)
     slices[{entry.rank, entry.communication}].push_back({to_string(entry.action), "planned",

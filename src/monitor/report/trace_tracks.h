@@ -30,7 +30,8 @@ struct TraceTrack {
 // "unfinished".
 std::vector<TraceTrack> measured_tracks(const FlightFiles& files);
 
-// The simulated step of every pipeline rank, placed so that it begins with the last whole step of the first rank.
+// The simulated step of every pipeline rank, placed so that it begins with the last whole step of the first rank, or with
+// the first event that is known of it if it has ended no step. Empty without a log.
 std::vector<TraceTrack> planned_tracks(const Simulation& simulation, const FlightFiles& files);
 
 }  // namespace trifold
