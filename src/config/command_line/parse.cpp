@@ -199,7 +199,7 @@ class Reader {
                                          word.string_key, next.name));
   }
 
-  // A second option of a name: a note if the values are the first's, as in published lines; else a problem.
+  // An option that is given twice is noted if both have the same values, as in published lines; else it is a problem.
   void repeated(const std::string& name, const Option* option, bool same_value) {
     if (same_value && option != nullptr)
       parsed_.notes.push_back(fmt::format("--{} is given twice, with the same value", name));

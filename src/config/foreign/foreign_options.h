@@ -21,7 +21,7 @@ struct ForeignFate {
     Advice,    // an unknown option, whose name here is known
   };
   Kind kind = Kind::Unlisted;
-  std::string text;  // Ours: "--zero-stage 1", where {} stands for the values given; else the reason
+  std::string text;  // For Ours "--zero-stage 1", where {} stands for the given values; otherwise the reason
   std::string ours;  // Advice: the equivalent option, without "--"; may be empty
   // Ours, Refused: options, own or foreign, or NAME=VALUE of an own one, with which the option has no effect, ...
   std::vector<std::string> unless;
