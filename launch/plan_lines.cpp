@@ -54,7 +54,7 @@ Json closed_form(const PlanConfig& config) {
   if (!run.order.schedule || run.order.is_async()) return answer;
   const size_t bytes =
       LayoutMemory(forecast.software)
-          .most_bytes(run, StageCounts{forecast.work.stage_layers, forecast.work.stage_plain, {}});
+          .most_bytes(run, StageCounts{forecast.work.stage_layers, {}});
   answer["bytes"] = bytes;
   answer["fits"] = forecast.fits(bytes);
   return answer;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "config/fields/layer_kinds.h"
 #include "config/subjects/model_family.h"
 #include "models/gpt.h"
 #include "models/language_family.h"
@@ -174,9 +175,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   const LanguageFamily& family = language_family(config);
   if (family.make_whole != nullptr) return family.make_whole(config, mesh, seed, layout);
   Model model;
-  // A layer with or without experts is made as in a model with such layers alone.
-  const ModelConfig kinds[] = {with_layers_alike(config, false), with_layers_alike(config, true)};
-  const std::vector<bool> experts = expert_layers(config);
+  const LayerKinds layers = layer_kinds(config);
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
   check_parts(config, layout.pipeline_vocab_parts, mesh.size(Axis::Tp), padded_vocab);
   const auto next_block = [&] {
@@ -189,21 +188,21 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   EmbeddingBlocks embedding(config, mesh, seed, layout, padded_vocab);
   embedding.add_to(model, lookups);
 
-  int first_of_kind[] = {-1, -1};
+  std::vector<int> first_of_kind(layers.kinds.size(), -1);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     BlockBuilder builder = next_block();
-    const ModelConfig& kind = kinds[experts[static_cast<size_t>(layer)] ? 1 : 0];
-    std::unique_ptr<Layer> block =
-        family.make_layer(builder, "block." + std::to_string(layer), shape_of(kind, layout));
+    const size_t kind = layers.of_layer[static_cast<size_t>(layer)];
+    std::unique_ptr<Layer> block = family.make_layer(builder, "block." + std::to_string(layer),
+                                                     shape_of(layers.kinds[kind].model, layout));
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    int& first = first_of_kind[experts[static_cast<size_t>(layer)] ? 1 : 0];
+    int& first = first_of_kind[kind];
     const int like = first;
     if (first < 0) first = builder.block();
     model.blocks.push_back({.layer = std::move(block),
                             .kind = BlockKind::Layer,
                             .slots = builder.slots(),
-                            .plain = config.num_experts && !kind.num_experts,
+                            .layer_kind = kind,
                             .like = like});
   }
 

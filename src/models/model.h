@@ -12,7 +12,7 @@
 
 namespace trifold {
 
-// The role of a block in its model. Blocks of one kind have the same layers, so they take the same time.
+// The role of a block in its model.
 enum class BlockKind : uint8_t { Embedding, Layer, Head };
 constexpr size_t kBlockKinds = 3;
 
@@ -22,9 +22,9 @@ const char* name_of(BlockKind kind);
 struct Block {
   std::unique_ptr<Layer> layer;
   BlockKind kind = BlockKind::Layer;
-  int slots = 0;       // tensors that it saves for one micro-batch
-  bool plain = false;  // a layer without experts in a model whose other layers have experts
-  int like = -1;       // index of an earlier block with the same layers and shapes; -1: none
+  int slots = 0;          // tensors that it saves for one micro-batch
+  size_t layer_kind = 0;  // of a layer: its index in layer_kinds (config/fields/layer_kinds.h)
+  int like = -1;          // index of an earlier block with the same layers and shapes; -1: none
   Boundary output = {};
 };
 

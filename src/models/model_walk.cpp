@@ -1,11 +1,10 @@
 #include "models/model_walk.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "config/fields/layer_kinds.h"
 #include "models/gpt.h"
 #include "models/language_family.h"
 #include "models/language_model.h"
@@ -118,23 +117,6 @@ double SampleFlops::all() const { return std::accumulate(layers.begin(), layers.
 
 namespace {
 
-// The model with one layer of each kind: without experts, then with experts.
-ModelConfig one_layer_of_each(ModelConfig config, const std::vector<bool>& experts) {
-  std::string pattern;
-  config.num_layers = 0;
-  for (const bool kind : {false, true}) {
-    if (std::find(experts.begin(), experts.end(), kind) == experts.end()) continue;
-    pattern += fmt::format("{}[{}]", pattern.empty() ? "" : "+", kind ? 1 : 0);
-    ++config.num_layers;
-  }
-  if (config.num_experts) config.moe_layer_freq = pattern;
-  return config;
-}
-
-}  // namespace
-
-namespace {
-
 // The flops of a model whose layers need not be alike.
 SampleFlops whole_flops(const ModelConfig& config) {
   const Mesh mesh({}, {});
@@ -158,21 +140,24 @@ SampleFlops whole_flops(const ModelConfig& config) {
 
 SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
   if (language_family(config).make_whole != nullptr) return whole_flops(config);
-  const std::vector<bool> experts = expert_layers(config);
-  ModelConfig few = one_layer_of_each(config, experts);
-  few.vocab_size = padded_vocab_size(config, tensor_ranks);
-  const Mesh mesh({}, {});
-  const Model model = make_model(few, mesh, 0);
-  const WalkedModel work = walk_work(model, mesh, batch_without_memory(1, config.seq_length), DType::F32,
-                                     counting_ops(FusedOps::All));
   SampleFlops flops;
   flops.embedded = static_cast<double>(config.seq_length * config.hidden_size);
+  const LayerKinds layers = layer_kinds(config);
   std::vector<double> of_kind;
-  for (size_t block = 0; block < model.blocks.size(); ++block) {
-    if (model.blocks[block].kind == BlockKind::Layer) of_kind.push_back(in_step(work.of_block(block)));
-    if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
+  for (const LayerKind& kind : layers.kinds) {
+    ModelConfig one = kind.model;
+    one.num_layers = 1;
+    one.vocab_size = padded_vocab_size(config, tensor_ranks);
+    const Model model = make_model(one, Mesh({}, {}), 0);
+    const WalkedModel work = walk_work(model, Mesh({}, {}), batch_without_memory(1, config.seq_length),
+                                       DType::F32, counting_ops(FusedOps::All));
+    flops.head = 0;
+    for (size_t block = 0; block < model.blocks.size(); ++block) {
+      if (model.blocks[block].kind == BlockKind::Layer) of_kind.push_back(in_step(work.of_block(block)));
+      if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
+    }
   }
-  for (const bool kind : experts) flops.layers.push_back(kind ? of_kind.back() : of_kind.front());
+  for (const size_t kind : layers.of_layer) flops.layers.push_back(of_kind[kind]);
   return flops;
 }
 

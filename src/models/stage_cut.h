@@ -15,10 +15,10 @@ namespace trifold {
 std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, std::span<const double> costs,
                                    int stages);
 
-// For each stage, the number of its layers; of its layers without experts, in a model whose other layers have experts;
-// and of its blocks of the head.
+// For each stage of a cut: the number of its layers; the number of each kind (config/fields/layer_kinds.h) of them,
+// [stage][kind]; the number of its blocks of the head.
 std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut);
-std::vector<int> plain_layers_of(const Model& model, std::span<const StageRange> cut);
+std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const StageRange> cut);
 std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut);
 
 }  // namespace trifold

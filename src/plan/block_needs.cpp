@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "config/fields/layer_kinds.h"
 #include "layout/rank_layout.h"
 #include "mesh/mesh_sizes.h"
 #include "schedule/passes.h"
@@ -191,39 +192,40 @@ StageWeights BlockWeights::stage(int index, int stages, int heads) const {
 
 namespace {
 
-// The run with all layers alike. Layers without experts do not depend on the ranks that share experts.
-RunSpec with_one_kind(RunSpec run, bool plain) {
-  run.model = with_layers_alike(std::move(run.model), !plain);
-  if (plain) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
+// The run with all layers of one kind. Layers without experts do not depend on the ranks that share experts.
+RunSpec with_one_kind(RunSpec run, size_t kind) {
+  run.model = with_layers_of_kind(run.model, kind);
+  if (!run.model.num_experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   return run;
 }
 
 }  // namespace
 
-BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const RunSpec& run, bool plain) {
+BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const RunSpec& run, size_t kind) {
   const MeshConfig& mesh = run.mesh;
+  const bool experts = layer_kinds(run.model).kinds.at(kind).model.num_experts.has_value();
   return {mesh.tensor_model_parallel_size,
           mesh.context_parallel_size,
-          plain ? 1 : mesh.expert_model_parallel_size,
-          plain ? 1 : mesh.expert_tensor_parallel_size,
+          experts ? mesh.expert_model_parallel_size : 1,
+          experts ? mesh.expert_tensor_parallel_size : 1,
           mesh.pipeline_vocab_parts,
-          plain};
+          kind};
 }
 
-const BlockWeights& BlocksOfModel::weights(const RunSpec& run, bool plain) {
-  return weights_.of(mesh_key(run, plain), [&] { return counted_weights(with_one_kind(run, plain)); });
+const BlockWeights& BlocksOfModel::weights(const RunSpec& run, size_t kind) {
+  return weights_.of(mesh_key(run, kind), [&] { return counted_weights(with_one_kind(run, kind)); });
 }
 
-const BlockNeeds& BlocksOfModel::needs(const RunSpec& run, bool split, bool plain) {
+const BlockNeeds& BlocksOfModel::needs(const RunSpec& run, bool split, size_t kind) {
   const MeshConfig& mesh = run.mesh;
-  const NeedsKey key{mesh_key(run, plain),   mesh.context_exchange(),    run.micro_batch_size,
+  const NeedsKey key{mesh_key(run, kind),    mesh.context_exchange(),    run.micro_batch_size,
                      mesh.sequence_parallel, mesh.recompute_granularity, split};
   return needs_.of(key, [&] {
-    if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, plain), split);
+    if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, kind), split);
     RunSpec whole = run;
     whole.mesh.pipeline_vocab_parts = 1;
-    BlockNeeds needs_of_parts = needs(whole, split, plain);
-    needs_of_parts.last = walked_last(with_one_kind(run, plain), split);
+    BlockNeeds needs_of_parts = needs(whole, split, kind);
+    needs_of_parts.last = walked_last(with_one_kind(run, kind), split);
     needs_of_parts.parts = mesh.pipeline_vocab_parts;
     return needs_of_parts;
   });

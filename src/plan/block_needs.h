@@ -2,10 +2,11 @@
 // of its layers: for estimates of thousands of layouts of one model (plan/layout_memory.h).
 //
 // The functions are measured: RankLayout dry-runs three stages with one and with two layers, once for each combination
-// of tensor ranks, micro-batch and recomputation. Layers with experts and layers without are dry-run separately. Only
+// of tensor ranks, micro-batch and recomputation. Each kind of layer (config/fields/layer_kinds.h) is dry-run separately. Only
 // the last stage depends on the parts of the head.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <tuple>
 
@@ -55,17 +56,17 @@ struct BlockWeights {
 // A cache of BlockNeeds and BlockWeights for layouts of one model. Thread-safe.
 class BlocksOfModel {
  public:
-  // The model is taken as if every layer had experts or, with `plain`, none did. `split`: backward is divided into I
-  // and W. `run` is resolved except for options that do not affect memory.
-  const BlockNeeds& needs(const RunSpec& run, bool split, bool plain);
-  const BlockWeights& weights(const RunSpec& run, bool plain);
+  // The model is taken as if all layers were of the kind `kind`. `split`: backward is divided into I and W. `run` is
+  // resolved except for options that do not affect memory.
+  const BlockNeeds& needs(const RunSpec& run, bool split, size_t kind);
+  const BlockWeights& weights(const RunSpec& run, size_t kind);
 
  private:
-  // Numbers of tensor, context, expert and expert tensor ranks and of parts of the head; `plain`.
-  using MeshKey = std::tuple<int, int, int, int, int, bool>;
+  // Numbers of tensor, context, expert and expert tensor ranks and of parts of the head; the kind of layer.
+  using MeshKey = std::tuple<int, int, int, int, int, size_t>;
   using NeedsKey = std::tuple<MeshKey, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
 
-  static MeshKey mesh_key(const RunSpec& run, bool plain);
+  static MeshKey mesh_key(const RunSpec& run, size_t kind);
 
   Memo<MeshKey, BlockWeights> weights_;
   Memo<NeedsKey, BlockNeeds> needs_;

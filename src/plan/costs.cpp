@@ -105,7 +105,7 @@ BlockCost cost_of(const BlockCosts& costs, const Block& block, int head_parts) {
     case BlockKind::Embedding:
       return costs.embedding;
     case BlockKind::Layer:
-      return block.plain ? costs.plain_layer : costs.layer;
+      return costs.layers.at(block.layer_kind);
     case BlockKind::Head:
       return costs.head.times(1.0 / head_parts);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -22,11 +23,13 @@ namespace {
 
 // ---- One rank ----
 
-// Values of a model's blocks, and of layers without experts in a model that has both kinds (`plain`; else null).
+// Values of a model's blocks as if all layers were of one kind, for each kind that some stage has (null for the others)
+// and for the last kind, whose stages count for all that does not depend on the kind.
 template <class Blocks>
 struct Mixed {
-  const Blocks& blocks;
-  const Blocks* plain;
+  std::vector<const Blocks*> kinds;
+
+  const Blocks& blocks() const { return *kinds.back(); }
 };
 using MixedNeeds = Mixed<BlockNeeds>;
 using MixedWeights = Mixed<BlockWeights>;
@@ -36,18 +39,31 @@ class MixedLayers {
   explicit MixedLayers(const StageCounts& counts) : counts_(counts) {}
 
   int stages() const { return static_cast<int>(counts_.layers.size()); }
-  bool has_plain() const {
-    return std::any_of(counts_.plain.begin(), counts_.plain.end(), [](int count) { return count > 0; });
+  size_t kinds() const { return counts_.layers.front().size(); }
+  double count(int stage, size_t kind) const { return counts_.layers[at(stage)][kind]; }
+  double count(int stage) const {
+    return std::accumulate(counts_.layers[at(stage)].begin(), counts_.layers[at(stage)].end(), 0);
   }
-  double plain_of(int stage) const { return counts_.plain.empty() ? 0 : counts_.plain[at(stage)]; }
   int heads_of(int stage, int parts) const {
     if (!counts_.heads.empty()) return counts_.heads[at(stage)];
     return stage + 1 == stages() ? parts : 0;
   }
-  double others_of(int stage) const { return counts_.layers[at(stage)] - plain_of(stage); }
+
+  // `value_of(kind)` returns a Blocks that outlives the result.
+  template <class Blocks, class ValueOf>
+  Mixed<Blocks> mixed(ValueOf value_of) const {
+    Mixed<Blocks> result;
+    for (size_t kind = 0; kind < kinds(); ++kind)
+      result.kinds.push_back(kind + 1 == kinds() || has(kind) ? &value_of(kind) : nullptr);
+    return result;
+  }
 
  private:
   static size_t at(int stage) { return static_cast<size_t>(stage); }
+  bool has(size_t kind) const {
+    return std::any_of(counts_.layers.begin(), counts_.layers.end(),
+                       [&](const std::vector<int>& stage) { return stage[kind] > 0; });
+  }
 
   const StageCounts& counts_;
 };
@@ -71,7 +87,7 @@ class RankNeeds {
         beside = std::max(beside, most(*part, &StageNeeds::beside, use.stage));
       }
     }
-    return bytes + 2 * flow + scratch + beside + messages() * needs.blocks.message;
+    return bytes + 2 * flow + scratch + beside + messages() * needs.blocks().message;
   }
 
   // The activations of a program that allocates them when it computes them and frees them after their last use.
@@ -86,7 +102,7 @@ class RankNeeds {
     double now = 0, most = 0;
     for (const InFlightEvent& event : events) {
       const auto chunk = static_cast<size_t>(event.chunk);
-      const double layers = layers_.others_of(flight_[chunk].stage);
+      const double layers = layers_.count(flight_[chunk].stage);
       const double keep = stages[chunk].keep.of(layers), held = stages[chunk].held.of(layers);
       if (event.kind == ActionKind::F) now += keep;
       if (event.kind == ActionKind::I) now += held;
@@ -99,12 +115,12 @@ class RankNeeds {
 
   // `copy_bytes`: bytes per weight of a second copy.
   double flat(const MixedWeights& weights, const ZeroSharing& zero, double copy_bytes) const {
-    const double tied = tied_here(weights.blocks);
-    const double elements = total(weights, &StageWeights::weights) - counted_twice(weights.blocks);
+    const double tied = tied_here(weights.blocks());
+    const double elements = total(weights, &StageWeights::weights) - counted_twice(weights.blocks());
     const double of_experts = total(weights, &StageWeights::experts);
     const double slice = (elements - of_experts) / zero.group +
                          of_experts / slices_of(kExpertDataAxes, mesh_sizes(run_.mesh), zero.group);
-    const double of_ends = end(weights.blocks), of_layers = unit(weights);
+    const double of_ends = end(weights.blocks()), of_layers = unit(weights);
     const double passing = 2 * of_layers + of_ends;  // units in memory at one time
     const DType dtype = run_.dtype;
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
@@ -122,9 +138,12 @@ class RankNeeds {
   // The sum over all layers of a stage.
   template <class Blocks, class Stage>
   double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage) const {
-    const double all = (of_stage(of.blocks, stage).*part).of(layers_.others_of(stage));
-    return of.plain == nullptr ? all
-                               : all + layers_.plain_of(stage) * (of_stage(*of.plain, stage).*part).layer;
+    const size_t last = of.kinds.size() - 1;
+    double all = (of_stage(of.blocks(), stage).*part).of(layers_.count(stage, last));
+    for (size_t kind = last; kind-- > 0;)
+      if (const Blocks* blocks = of.kinds[kind])
+        all += layers_.count(stage, kind) * (of_stage(*blocks, stage).*part).layer;
+    return all;
   }
 
   template <class Blocks>
@@ -132,12 +151,14 @@ class RankNeeds {
     return blocks.stage(stage, stages_, layers_.heads_of(stage, blocks.parts));
   }
 
-  // Memory that layers reuse: the larger need of both kinds of layers, if the stage has both.
+  // Memory that layers reuse: the largest need of the kinds of layers that the stage has.
   double most(const MixedNeeds& needs, PerLayers StageNeeds::*part, int stage) const {
-    const double plain = layers_.plain_of(stage), others = layers_.others_of(stage);
     double bytes = 0;
-    if (others > 0 || plain == 0) bytes = (of_stage(needs.blocks, stage).*part).of(others);
-    if (plain > 0) bytes = std::max(bytes, (of_stage(*needs.plain, stage).*part).of(plain));
+    for (size_t kind = needs.kinds.size(); kind-- > 0;) {
+      const double count = layers_.count(stage, kind);
+      const bool needed = count > 0 || (kind + 1 == needs.kinds.size() && layers_.count(stage) == 0);
+      if (needed) bytes = std::max(bytes, (of_stage(*needs.kinds[kind], stage).*part).of(count));
+    }
     return bytes;
   }
 
@@ -188,20 +209,19 @@ class RankNeeds {
     return count + (first ? 0 : 2) + (last ? 0 : 2);
   }
 
-  // Layers of a stage are one unit until it is large enough: the largest unit of either kind.
+  // Layers of a stage are one unit until it is large enough: the largest unit of any kind.
   double unit(const MixedWeights& weights) const {
-    double others = 0, plain = 0;
-    for (const StageFlight& use : flight_) {
-      others = std::max(others, layers_.others_of(use.stage));
-      plain = std::max(plain, layers_.plain_of(use.stage));
+    double largest = 0;
+    for (size_t kind = 0; kind < weights.kinds.size(); ++kind) {
+      if (weights.kinds[kind] == nullptr) continue;
+      double most = 0;
+      for (const StageFlight& use : flight_) most = std::max(most, layers_.count(use.stage, kind));
+      const double layer = weights.kinds[kind]->middle.weights.layer;
+      largest = std::max(
+          largest,
+          layer * std::min(std::ceil(static_cast<double>(unit_elements(run_.zero)) / std::max(layer, 1.0)), most));
     }
-    const auto of_kind = [&](const BlockWeights& blocks, double most) {
-      const double layer = blocks.middle.weights.layer;
-      return layer *
-             std::min(std::ceil(static_cast<double>(unit_elements(run_.zero)) / std::max(layer, 1.0)), most);
-    };
-    const double largest = of_kind(weights.blocks, others);
-    return weights.plain == nullptr ? largest : std::max(largest, of_kind(*weights.plain, plain));
+    return largest;
   }
 
   // The larger end of the model on this rank: the two are never needed at the same time. All tokens that a rank looks
@@ -275,8 +295,8 @@ size_t LayoutMemory::workspace(const RunSpec& run) const {
 
 size_t LayoutMemory::least_bytes(const RunSpec& run, const StageCounts& counts) {
   const MixedLayers layers{counts};
-  const MixedWeights weights{blocks_.weights(run, false),
-                             layers.has_plain() ? &blocks_.weights(run, true) : nullptr};
+  const MixedWeights weights = layers.mixed<BlockWeights>(
+      [&](size_t kind) -> const BlockWeights& { return blocks_.weights(run, kind); });
   const ZeroSharing zero = zero_sharing(run);
   double most = 0;
   for (const std::vector<StageFlight>& rank : flight(run, layers.stages()).ranks)
@@ -302,8 +322,8 @@ std::vector<double> LayoutMemory::activation_bytes(const RunSpec& run, const Sta
     return bytes;
   }
   const auto needs_of = [&](bool split) {
-    return MixedNeeds{blocks_.needs(run, split, false),
-                      layers.has_plain() ? &blocks_.needs(run, split, true) : nullptr};
+    return layers.mixed<BlockNeeds>(
+        [&](size_t kind) -> const BlockNeeds& { return blocks_.needs(run, split, kind); });
   };
   const MixedNeeds needs = needs_of(flight.splits);
   const std::optional<MixedNeeds> whole =
@@ -315,8 +335,8 @@ size_t LayoutMemory::most_bytes(const RunSpec& run, const StageCounts& counts) {
   const MixedLayers layers{counts};
   const ScheduleFlight& rows = flight(run, layers.stages());
   const std::vector<double> activations = activation_bytes(run, counts, rows);
-  const MixedWeights weights{blocks_.weights(run, false),
-                             layers.has_plain() ? &blocks_.weights(run, true) : nullptr};
+  const MixedWeights weights = layers.mixed<BlockWeights>(
+      [&](size_t kind) -> const BlockWeights& { return blocks_.weights(run, kind); });
   const ZeroSharing zero = zero_sharing(run);
   double most = 0;
   for (size_t rank = 0; rank < rows.ranks.size(); ++rank) {

@@ -26,9 +26,8 @@ namespace trifold {
 
 // The parts of the model on each stage.
 struct StageCounts {
-  std::vector<int> layers;
-  std::vector<int> plain;  // the layers among these without experts, if others have experts; empty: none
-  std::vector<int> heads;  // parts of the head; empty: all on the last stage
+  std::vector<std::vector<int>> layers;  // [stage][layer kind] (config/fields/layer_kinds.h)
+  std::vector<int> heads;                // parts of the head; empty: all on the last stage
 };
 
 // The largest numbers of micro-batches in flight on a stage (`slots`), and of micro-batches between I and W

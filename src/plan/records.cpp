@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "config/fields/layer_kinds.h"
 #include "core/error.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
@@ -33,8 +34,8 @@ std::vector<Record> recorded(std::span<const Work> list, const WorkPrices& price
   return records;
 }
 
-std::string name_of_block(const Block& block) {
-  return block.plain ? "layer without experts" : name_of(block.kind);
+std::string name_of_block(const Block& block, const LayerKinds& layers) {
+  return block.kind == BlockKind::Layer ? layers.kinds[block.layer_kind].name : name_of(block.kind);
 }
 
 }  // namespace
@@ -55,6 +56,7 @@ std::vector<RecordedBlock> recorded_work(const RunSpec& planned, const PlannedMa
   const Model model = make_model(run.model, mesh, run.seed, run.mesh);
   const WalkedModel work = walk_run(run, model, machine.expert_load, fused);
   std::vector<RecordedBlock> result;
+  const LayerKinds layers = layer_kinds(run.model);
   std::vector<const WalkedBlock*> known;
   for (size_t index = 0; index < model.blocks.size(); ++index) {
     const WalkedBlock& block = work.of_block(index);
@@ -64,7 +66,7 @@ std::vector<RecordedBlock> recorded_work(const RunSpec& planned, const PlannedMa
       continue;
     }
     known.push_back(&block);
-    result.push_back({name_of_block(model.blocks[index]), 1, recorded(block.forward, *prices),
+    result.push_back({name_of_block(model.blocks[index], layers), 1, recorded(block.forward, *prices),
                       recorded(block.input, *prices), recorded(block.weight, *prices)});
   }
   return result;

@@ -161,8 +161,7 @@ class Builder {
   };
 
   StageCounts stage_counts() const {
-    return {layers_of(model_.model, model_.others()), plain_layers_of(model_.model, model_.others()),
-            heads_of(model_.model, model_.others())};
+    return {layers_by_kind(model_.model, model_.others()), heads_of(model_.model, model_.others())};
   }
 
   RankUse use_of(int rank, const Plan& plan, bool each) {

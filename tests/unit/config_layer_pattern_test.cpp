@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "config/fields/config.h"
+#include "config/fields/layer_kinds.h"
 #include "support/files.h"
 
 namespace trifold::test {
@@ -62,8 +62,13 @@ TEST(LayerPattern, ModelsWithoutExpertsHaveNone) {
   EXPECT_EQ(count_expert_layers(model), 3);
   model.moe_layer_freq = "[0]+[1]*2";
   EXPECT_EQ(expert_layers(model), (std::vector<bool>{false, true, true}));
-  EXPECT_TRUE(with_layers_alike(model, true).num_experts);
-  EXPECT_FALSE(with_layers_alike(model, false).num_experts);
+  const LayerKinds layers = layer_kinds(model);
+  EXPECT_EQ(layers.of_layer, (std::vector<size_t>{0, 1, 1}));
+  ASSERT_EQ(layers.kinds.size(), 2U);
+  EXPECT_EQ(layers.kinds[0].name, "layer without experts");
+  EXPECT_FALSE(layers.kinds[0].model.num_experts);
+  EXPECT_EQ(layers.kinds[1].name, "layer");
+  EXPECT_TRUE(layers.kinds[1].model.num_experts);
 }
 
 }  // namespace

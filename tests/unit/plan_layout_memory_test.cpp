@@ -73,8 +73,7 @@ size_t exact_bytes(const PlanConfig& config) {
 StageCounts counts_of(const PretrainConfig& run) {
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
                        step_order(run_spec(run)).stage_ranks());
-  return {layers_of(model.model, model.others()), plain_layers_of(model.model, model.others()),
-          heads_of(model.model, model.others())};
+  return {layers_by_kind(model.model, model.others()), heads_of(model.model, model.others())};
 }
 
 constexpr auto kNone = RecomputeGranularity::None;

@@ -119,8 +119,6 @@ int64_t expert_width(const ModelConfig& config);
 // the pattern does not fit the number of layers. count_expert_layers: the number of layers with experts.
 std::vector<bool> expert_layers(const ModelConfig& config);
 int64_t count_expert_layers(const ModelConfig& config);
-// The model with all layers alike: all with experts, or all without.
-ModelConfig with_layers_alike(ModelConfig config, bool experts);
 
 // The blocks of each pipeline stage (config/subjects/pipeline_cut.h).
 struct StageCutConfig {

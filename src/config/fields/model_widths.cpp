@@ -48,13 +48,4 @@ int64_t count_expert_layers(const ModelConfig& config) {
   return std::count(layers.begin(), layers.end(), true);
 }
 
-ModelConfig with_layers_alike(ModelConfig config, bool experts) {
-  config.moe_layer_freq = "1";
-  if (experts) return config;
-  config.num_experts.reset();
-  config.moe_shared_expert_intermediate_size.reset();
-  config.moe_shared_expert_gate = false;
-  return config;
-}
-
 }  // namespace trifold

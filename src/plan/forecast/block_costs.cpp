@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "config/fields/layer_kinds.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
 #include "plan/forecast/kernels.h"
@@ -171,10 +172,11 @@ struct OneLayer {
   WalkedModel work;
 };
 
-RunSpec with_one_layer(RunSpec run, bool experts, bool on_device) {
-  run.model = with_layers_alike(std::move(run.model), experts);
+// Layers without experts do not depend on the ranks that share experts.
+RunSpec with_one_layer(RunSpec run, const ModelConfig& kind, bool on_device) {
+  run.model = kind;
   run.model.num_layers = 1;
-  if (!experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
+  if (!kind.num_experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   if (on_device) run.mesh.device = ComputeDevice::Cuda;
   return run;
 }
@@ -253,18 +255,15 @@ class Pricing {
         software_(software),
         run_(assumed_context(run, software)),
         load_(load),
-        prices_(hardware, software, run_),
-        blocks_(walked(run_.model.num_experts.has_value())) {
-    if (!run_.model.num_experts) return;
-    const std::vector<bool> experts = expert_layers(run_.model);
-    if (std::find(experts.begin(), experts.end(), false) != experts.end()) plain_.emplace(walked(false));
+        prices_(hardware, software, run_) {
+    for (const LayerKind& kind : layer_kinds(run_.model).kinds) kinds_.push_back(walked(kind.model));
   }
 
   // If other programs split a backward, its second half has only the products of weights.
   BlockCosts costs(bool split_here) const {
     const bool split = split_here && !software_.describes_memory();
-    BlockCosts costs = costs_of(blocks_, split);
-    costs.plain_layer = plain_ ? costs_of(*plain_, split).layer : costs.layer;
+    BlockCosts costs;
+    for (const Blocks& blocks : kinds_) add_costs(costs, blocks, split);
     return costs;
   }
 
@@ -276,8 +275,8 @@ class Pricing {
     std::optional<OneLayer> without_recomputation;
   };
 
-  Blocks walked(bool experts) const {
-    RunSpec run = with_one_layer(run_, experts, is_device(hardware_));
+  Blocks walked(const ModelConfig& kind) const {
+    RunSpec run = with_one_layer(run_, kind, is_device(hardware_));
     const FusedOps fused = fused_ops(hardware_, software_, run_);
     Blocks blocks{OneLayer(run, fused, load_), {}};
     if (recomputes_some() || recomputes_scores()) {
@@ -296,9 +295,10 @@ class Pricing {
            software_.attention == AttentionKernel::Unfused;
   }
 
-  BlockCosts costs_of(const Blocks& blocks, bool split) const {
+  // Adds the kind's layer. The embedding and the head, which do not depend on the kind, are replaced.
+  void add_costs(BlockCosts& costs, const Blocks& blocks, bool split) const {
     const OneLayer& walked = blocks.all;
-    BlockCosts costs;
+    costs.head = {};
     for (size_t block = 0; block < walked.model.blocks.size(); ++block) {
       WalkedBlock work = walked.work.of_block(block);
       const BlockKind kind = walked.model.blocks[block].kind;
@@ -310,14 +310,13 @@ class Pricing {
           costs.embedding = cost;
           break;
         case BlockKind::Layer:
-          costs.layer = layer_of(blocks, work, cost, split);
+          costs.layers.push_back(layer_of(blocks, work, cost, split));
           break;
         case BlockKind::Head:
           costs.head = costs.head + cost;
           break;
       }
     }
-    return costs;
   }
 
   // Adds the cost of recomputation, which may apply to some of the layers and differ in another program.
@@ -369,8 +368,7 @@ class Pricing {
   RunSpec run_;
   double load_;
   DevicePrices prices_;
-  Blocks blocks_;
-  std::optional<Blocks> plain_;
+  std::vector<Blocks> kinds_;  // [layer kind]
 };
 
 }  // namespace

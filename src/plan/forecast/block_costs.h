@@ -51,10 +51,10 @@ struct BlockCost {
   BlockCost times(double factor) const;
 };
 
-// `plain_layer` is a layer without experts in a model that also has layers with experts, else equal to `layer`. `head`
-// is the whole head.
+// `layers` has an entry for each kind of layer (config/fields/layer_kinds.h); `head` is the whole head.
 struct BlockCosts {
-  BlockCost embedding, layer, head, plain_layer;
+  BlockCost embedding, head;
+  std::vector<BlockCost> layers;
 };
 
 // A cache of the costs of one model's blocks on any layout. Each block is walked once for all layouts that agree on it.

@@ -15,7 +15,7 @@ struct RankCost {
   double gathers = 0;  // gathers of sharded weights
   double hidden = 0;   // exchanges of experts' rows that the other halves of pairs hide, averaged
   HeldWeights weights;
-  double layers = 0, plain_layers = 0;  // with experts (or all, if alike) and without
+  std::vector<double> layers;  // [layer kind]
   double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
   double busy() const { return all() - hidden; }
 };
@@ -77,13 +77,11 @@ class Closed {
 
   RankCost rank_cost(int rank) const {
     RankCost cost;
+    cost.layers.resize(costs_.layers.size());
     std::vector<BlockCost> stages;
     for (int chunk = 0; chunk < work_.chunks; ++chunk) {
       const int stage = stage_of(rank, chunk);
-      const double plain = work_.plain_layers(stage);
-      const double layers = work_.stage_layers[static_cast<size_t>(stage)] - plain;
-      cost.layers += layers;
-      cost.plain_layers += plain;
+      const std::vector<int>& layers = work_.stage_layers[static_cast<size_t>(stage)];
       BlockCost& whole = stages.emplace_back();
       const auto take = [&](const BlockCost& block, const HeldWeights& weights, double times) {
         add(whole, block, times);
@@ -91,8 +89,10 @@ class Closed {
         cost.weights.experts += times * weights.experts;
       };
       if (stage == 0) take(costs_.embedding, embedding_weights(), 1);
-      take(costs_.layer, costs_.layer.weights, layers);
-      take(costs_.plain_layer, costs_.plain_layer.weights, plain);
+      for (size_t kind = layers.size(); kind-- > 0;) {
+        take(costs_.layers[kind], costs_.layers[kind].weights, layers[kind]);
+        cost.layers[kind] += layers[kind];
+      }
       // A tied weight is also on the last rank, if that is another rank.
       take(costs_.head, work_.tied && work_.pipeline == 1 ? HeldWeights{} : costs_.head.weights,
            work_.head_of(stage));
@@ -102,8 +102,9 @@ class Closed {
     }
     if (work_.takes_turns) cost.hidden = hidden_seconds(rank, stages[0], stages[1]) / work_.micros;
     if (shards_weights() && work_.pipeline == 1)
-      cost.gathers = cost.layers * layer_gathers(hardware_, software_, work_, costs_.layer).all() +
-                     cost.plain_layers * layer_gathers(hardware_, software_, work_, costs_.plain_layer).all();
+      for (size_t kind = cost.layers.size(); kind-- > 0;)
+        cost.gathers +=
+            cost.layers[kind] * layer_gathers(hardware_, software_, work_, costs_.layers[kind]).all();
     return cost;
   }
 
@@ -151,7 +152,7 @@ class Closed {
   double once_a_step(const RankCost& rank) const {
     if (work_.pipeline > 1) return gather(rank.weights);
     const HeldWeights ends{embedding_weights().dense + (work_.tied ? 0 : costs_.head.weights.dense), 0};
-    return work_.micros * (gather(costs_.layer.weights) + gather(ends) +
+    return work_.micros * (gather(costs_.layers.back().weights) + gather(ends) +
                            scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
   }
 

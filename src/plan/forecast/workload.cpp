@@ -73,10 +73,4 @@ void assume_context(const Software& software, Workload& work) {
   if (software.context > 1) work.context = software.context;
 }
 
-std::vector<int> even_layers(int layers, int stages) {
-  std::vector<int> cut(static_cast<size_t>(stages), layers / stages);
-  for (int stage = 0; stage < layers % stages; ++stage) ++cut[static_cast<size_t>(stage)];
-  return cut;
-}
-
 }  // namespace trifold

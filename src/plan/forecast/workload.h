@@ -57,15 +57,11 @@ struct Workload {
   double gradient_bytes = 4;    // per gradient on the network
   bool copy_of_weights = true;  // the update works on 32-bit master weights
 
-  std::vector<int> stage_layers;  // transformer layers per stage; pipeline * chunks entries
-  std::vector<int> stage_plain;   // those without experts, in a model with experts; empty: none
+  // Transformer layers by stage and kind: [pipeline * chunks][layer kind], as in BlockCosts::layers.
+  std::vector<std::vector<int>> stage_layers;
 
   std::vector<double> stage_head;  // fraction of the head in each stage; empty: all in the last one
 
-  // The layers of a stage without experts in a model that has experts.
-  double plain_layers(int stage) const {
-    return stage_plain.empty() ? 0 : stage_plain[static_cast<size_t>(stage)];
-  }
   double head_of(int stage) const;
 
   double rows() const { return micro_batch * sequence / context; }  // rows of a micro-batch on one rank
@@ -82,13 +78,10 @@ struct Workload {
 // Rounds in which a rank receives its experts' rows if it gets `load` times the mean (--moe-buffer-factor).
 int64_t expert_rounds(const MeshConfig& mesh, double load);
 
-// `run` must be resolved. `stage_layers` and `stage_plain` stay empty.
+// `run` must be resolved. `stage_layers` stays empty.
 Workload make_workload(const RunSpec& run, double padded_vocabulary);
 
 // If `software` describes another program with context parallelism, adapts `work` to it.
 void assume_context(const Software& software, Workload& work);
-
-// The layers of each stage if they are divided as evenly as possible; earlier stages take one more.
-std::vector<int> even_layers(int layers, int stages);
 
 }  // namespace trifold

@@ -1,0 +1,30 @@
+// The kinds of layers of a language model. Layers of one kind have the same parameters, shapes and operations; all else
+// that depends on a layer's number (weights, dropout masks) follows from its name.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "config/fields/config.h"
+
+namespace trifold {
+
+struct LayerKind {
+  ModelConfig model;  // the model as if all its layers were of this kind
+  std::string name;   // for reports: "layer", or what distinguishes the kind, such as "layer without experts"
+};
+
+struct LayerKinds {
+  // Ordered by cost: of two kinds that differ only in their experts, the one with experts is later. At least one.
+  std::vector<LayerKind> kinds;
+  std::vector<size_t> of_layer;  // [num_layers], an index into `kinds`
+};
+
+// BadInput if a pattern of layers does not fit the number of layers. A model without layers has one kind.
+LayerKinds layer_kinds(const ModelConfig& config);
+// The number of kinds, and the model with all layers of one of them.
+size_t count_layer_kinds(const ModelConfig& config);
+ModelConfig with_layers_of_kind(const ModelConfig& config, size_t kind);
+
+}  // namespace trifold
