@@ -23,7 +23,7 @@ struct Block {
   std::unique_ptr<Layer> layer;
   BlockKind kind = BlockKind::Layer;
   int slots = 0;          // tensors that it saves for one micro-batch
-  size_t layer_kind = 0;  // of a layer: its index in layer_kinds (config/fields/layer_kinds.h)
+  size_t layer_kind = 0;  // index in layer_kinds (config/fields/layer_kinds.h), for a layer
   int like = -1;          // index of an earlier block with the same layers and shapes; -1: none
   Boundary output = {};
 };

@@ -217,9 +217,9 @@ class RankNeeds {
       double most = 0;
       for (const StageFlight& use : flight_) most = std::max(most, layers_.count(use.stage, kind));
       const double layer = weights.kinds[kind]->middle.weights.layer;
-      largest = std::max(
-          largest,
-          layer * std::min(std::ceil(static_cast<double>(unit_elements(run_.zero)) / std::max(layer, 1.0)), most));
+      largest = std::max(largest, layer * std::min(std::ceil(static_cast<double>(unit_elements(run_.zero)) /
+                                                             std::max(layer, 1.0)),
+                                                   most));
     }
     return largest;
   }

@@ -98,7 +98,8 @@ TEST(PlanKernels, AFullSquareIsTwiceACausalOne) {
   run.model.model_type = ModelType::Bert;
   const BlockCosts bert = costs_of(run);
   EXPECT_GT(bert.layers[0].compute.forward, gpt.layers[0].compute.forward);
-  EXPECT_NEAR(bert.layers[0].compute.weight, gpt.layers[0].compute.weight, 1e-9 * gpt.layers[0].compute.weight);
+  EXPECT_NEAR(bert.layers[0].compute.weight, gpt.layers[0].compute.weight,
+              1e-9 * gpt.layers[0].compute.weight);
 }
 
 TEST(PlanNetwork, RingsKnowTheirPlaceInNodes) {

@@ -33,7 +33,7 @@ std::string name_of(const ModelConfig& config, const LayerTraits& traits) {
 LayerKinds layer_kinds(const ModelConfig& config) {
   const std::vector<bool> experts = expert_layers(config);
   std::map<LayerTraits, size_t> found;  // to the index in `kinds`
-  std::vector<LayerTraits> traits;      // of each layer
+  std::vector<LayerTraits> traits;      // one for each layer
   for (const bool with_experts : experts) {
     traits.push_back({with_experts});
     found.try_emplace(traits.back());
