@@ -9,9 +9,11 @@
 
 #include "core/bytes_text.h"
 #include "core/printable.h"
+#include "files/output_files.h"
 #include "launch/say.h"
 #include "launch/stage_lines.h"
 #include "monitor/language_records.h"
+#include "monitor/perfetto_trace.h"
 
 namespace trifold::launch {
 
@@ -86,6 +88,7 @@ void ProgressLines::begin(const StartReport& report, std::string_view ranks, con
   last_step_ = report.last_step;
   step_ = first_step_ - 1;
   write([&] { return record_of_start(report, command.name, command.options); });
+  if (config_.watch.trace) start_record_ = record_of_start(report, command.name, command.options).values;
   start_ = std::chrono::steady_clock::now();
   print_line(fmt::format("{:<12}{}; operations {}", ranks, report.mesh, report.operations));
   if (!monitor_.metrics_url().empty()) print_line("metrics     " + monitor_.metrics_url());
@@ -135,6 +138,17 @@ void ProgressLines::tell_incident(const Incident& incident) {
   finish();
   write([&] { return RunRecord{.step = incident.step, .event = incident.event, .values = incident.values}; });
   print_line("WARNING     " + incident.text);
+}
+
+void ProgressLines::tell_trace(const FlightFiles& files) {
+  const std::string& file = *config_.watch.trace;
+  const Planned planned = planned_step(start_record_);
+  write_file("--trace", file, perfetto_trace(all_tracks(files, planned)));
+  finish();
+  print_line(
+      fmt::format("trace       {} of {} rank{}", file, files.logs.size(), files.logs.size() == 1 ? "" : "s"));
+  if (!planned.picture)
+    tell_warning(fmt::format("--trace: the planned step is missing, because {}", planned.reason));
 }
 
 void Progress::on_start(const RunReport& report) {

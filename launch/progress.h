@@ -54,6 +54,8 @@ class ProgressLines {
   void tell_warning(const std::string& text);
   void tell_early_stop(const BestEvaluation& best);
   void tell_incident(const Incident& incident);
+  // Writes the file of --trace.
+  void tell_trace(const FlightFiles& files);
 
  private:
   LogConfig config_;
@@ -61,7 +63,8 @@ class ProgressLines {
   bool terminal_;
   bool line_open_ = false;
   Monitor& monitor_;
-  std::string unshown_;  // line of the last step, unless it was printed permanently
+  nlohmann::json start_record_;  // the values of the record of the start; null without --trace
+  std::string unshown_;          // line of the last step, unless it was printed permanently
   int64_t first_step_ = 1;
   int64_t last_step_ = 0;
   int64_t step_ = 0;  // shown last
@@ -81,6 +84,7 @@ class Progress final : public RunObserver, public ProgressLines {
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
   void on_warning(const std::string& text) override;
   void on_incident(const Incident& incident) override { tell_incident(incident); }
+  void on_trace(const FlightFiles& files) override { tell_trace(files); }
 
  private:
   std::string describe(const StepReport& report) const;

@@ -80,6 +80,7 @@ class ClickProgress final : public RecommendObserver, public ProgressLines {
 
   void on_warning(const std::string& text) override { tell_warning(text); }
   void on_incident(const Incident& incident) override { tell_incident(incident); }
+  void on_trace(const FlightFiles& files) override { tell_trace(files); }
 
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }
 

@@ -16,17 +16,11 @@ namespace {
 
 // What the ranks did, and, if the first run can be planned here, what its plan expects.
 std::string trace_of(const RunLog& log, const std::string& flight) {
-  const FlightFiles files = read_flight_files(flight);
-  std::vector<TraceTrack> tracks = measured_tracks(files);
-  const Planned planned = planned_step(log);
-  if (planned.picture) {
-    std::vector<TraceTrack> more = planned_tracks(planned.picture->timeline.simulation, files);
-    std::move(more.begin(), more.end(), std::back_inserter(tracks));
-  } else {
+  const Planned planned = planned_step(log.start);
+  if (!planned.picture)
     say(stderr, fmt::format("note: --trace: the planned step is missing, because {}\n",
                             printable_message(planned.reason)));
-  }
-  return perfetto_trace(tracks);
+  return perfetto_trace(all_tracks(read_flight_files(flight), planned));
 }
 
 }  // namespace

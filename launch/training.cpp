@@ -8,6 +8,7 @@
 #include "launch/faults/crash_test.h"
 #include "launch/process/signals.h"
 #include "launch/say.h"
+#include "monitor/perfetto_trace.h"
 #include "run/saver.h"
 
 namespace trifold::launch {
@@ -31,12 +32,23 @@ int report_interruption(RunEnd end, const CheckpointConfig& checkpoint) {
   return kInterrupted;
 }
 
+// BadInput if the steps of --trace will not be made, or their trace cannot be encoded.
+void check_trace(const WatchConfig& watch, const RunLimits& limits) {
+  if (!watch.trace) return;
+  perfetto_trace({});
+  if (watch.trace_from && *watch.trace_from > limits.last_step)
+    bad_input("--trace-from {} lies after the last step: give at most {}", *watch.trace_from,
+              limits.last_step);
+}
+
 }  // namespace
 
 Monitor open_monitor(Ranks& ranks, const LogConfig& log, const RunJob& job) {
   Monitor monitor;
   ranks.agree([&] {
-    if (ranks.has_first() && job.finished.empty()) monitor = Monitor(log);
+    if (!ranks.has_first() || !job.finished.empty()) return;
+    check_trace(log.watch, job.limits);
+    monitor = Monitor(log);
   });
   return monitor;
 }

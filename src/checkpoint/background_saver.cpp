@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "checkpoint/collective.h"
+#include "core/flight/recorded_copy.h"
 #include "core/host_name.h"
 #include "core/host_thread.h"
 #include "core/read_json.h"
@@ -99,6 +100,9 @@ std::string BackgroundSaver::make_room(FunctionRef<size_t()> measure) {
 }
 
 std::vector<NamedTensor> BackgroundSaver::copy(std::vector<NamedTensor> boxes) {
+  size_t bytes = 0;
+  for (const NamedTensor& box : boxes) bytes += box.data.bytes();
+  const RecordedCopy recorded("checkpoint", bytes);
   std::byte* to = memory_.data();
   for (NamedTensor& box : boxes) {
     if (StoredRows* const stored = std::exchange(box.stored, nullptr))

@@ -1,5 +1,7 @@
 #include "ops/copy_in.h"
 
+#include "core/flight/recorded_copy.h"
+
 namespace trifold {
 
 namespace {
@@ -35,6 +37,7 @@ Tensor CopyIn::operand(Tensor taken) const {
 
 void CopyIn::copy(Stream& stream) const {
   if (ops_.device == nullptr || used_ == 0) return;
+  const RecordedCopy recorded("batch to device", used_, stream);
   const Shape all{static_cast<int64_t>(used_)};
   ops_.copy(stream, device_.tensor(DType::U8, all), host_.tensor(DType::U8, all));
 }

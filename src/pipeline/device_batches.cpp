@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "core/flight/recorded_copy.h"
+
 namespace trifold {
 
 namespace {
@@ -50,6 +52,7 @@ Batch DeviceBatches::take(const Batch& batch, int64_t number, double loss_scale)
   copy.loss_factors = {device_scalars + offsetof(Scalars, loss_factors), DType::F64, {kLossFactors}};
   begin += sizeof scalars;
   copies_.wait(buffer.used);
+  const RecordedCopy recorded("batch to device", begin, copies_);
   const Shape all{static_cast<int64_t>(begin)};
   ops_.copy(copies_, buffer.device.tensor(DType::U8, all), buffer.host.tensor(DType::U8, all));
   buffer.copied = copies_.record();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/flight/recorded_copy.h"
 
 namespace trifold {
 
@@ -121,10 +122,12 @@ Moved Offloading::offload(KeptBlock& kept_block, Stream& compute) {
   std::byte* from = begin_of(kept_block.memory());
   Moved moved;
   if (ops_ != nullptr) {
+    const RecordedCopy recorded("offload", kept_block.bytes, *transfers_);
     const Tensor to = on_host(kept_block);
     ops_->copy(*transfers_, to, {from, to.dtype, to.shape});
     moved = {from, static_cast<std::byte*>(to.data), kept_block.bytes};
   } else {
+    const RecordedCopy recorded("offload", kept_block.bytes, *transfers_);
     transfers_->run([file = file_.get(), from, offset = kept_block.offset, bytes = kept_block.bytes] {
       file->write(from, offset, bytes);
       release_pages(from, bytes);
@@ -146,11 +149,13 @@ Moved Offloading::fetch(KeptBlock& kept_block) {
   if (ops_ != nullptr) {
     kept_block.buffer = &take_buffer();
     transfers_->wait(kept_block.buffer->spare);
+    const RecordedCopy recorded("fetch", kept_block.bytes, *transfers_);
     std::byte* to = begin_of(kept_block.memory());
     const Tensor from = on_host(kept_block);
     ops_->copy(*transfers_, {to, from.dtype, from.shape}, from);
     moved = {static_cast<std::byte*>(from.data), to, kept_block.bytes};
   } else {
+    const RecordedCopy recorded("fetch", kept_block.bytes, *transfers_);
     transfers_->run([file = file_.get(), to = begin_of(kept_block.memory()), offset = kept_block.offset,
                      bytes = kept_block.bytes] { file->read(to, offset, bytes); });
   }

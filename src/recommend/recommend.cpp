@@ -85,6 +85,7 @@ class RecommendRun final : public TrainingRun, Savable {
   void take_first_weights(const std::string& path);
   void begin(std::vector<std::string> changes, std::vector<std::string> processes) override;
   bool advance(const std::atomic<int>& signal) override;
+  ClockSpan step_time() const override { return step_time_; }
   std::optional<int64_t> failed_step() const override { return failed_step_; }
   bool evaluation_due() const override { return evaluates_after(done_); }
   Evaluation evaluate(const std::atomic<int>& signal) override;
@@ -165,6 +166,7 @@ class RecommendRun final : public TrainingRun, Savable {
   std::vector<TableStart> starts_;  // starts of the tables, in this run and earlier ones
   bool is_fetched_ = false;         // the batch of the next step
   bool stop_agreed_ = false;
+  ClockSpan step_time_;
   std::optional<int64_t> failed_step_;
   BestEvaluation best_{"AUC", BestEvaluation::Better::Higher};
   LossWatch losses_;
@@ -278,7 +280,8 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
   step.grad_norm = model_.grad_norm();
   done_ = step.step;
   losses_.add(step.step, step.loss);
-  step.step_seconds = seconds_since(start);
+  step_time_ = {start, Clock::now()};
+  step.step_seconds = step_time_.seconds();
   if (observer_ != nullptr) {
     if (model_.cached_rows().wanted > 0) observer_->on_rows(model_.cached_rows());
     observer_->on_step(step);
@@ -288,6 +291,7 @@ bool RecommendRun::advance(const std::atomic<int>& signal) {
 }
 
 void RecommendRun::skip() {
+  step_time_.begin = step_time_.end = Clock::now();
   StepReport step;
   step.step = done_ + 1;
   step.samples = feed_.real_samples(done_);

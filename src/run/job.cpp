@@ -49,6 +49,7 @@ void Preparation::check_outputs(const RunStart& start, const CheckpointConfig& c
                                 const LogConfig& log, std::optional<int64_t> first_step) {
   if (checkpoint.save) attempt([&] { check_save(checkpoint, start, first_step); });
   if (log.log_json) attempt([&] { check_writable_file("--log-json", *log.log_json); });
+  if (log.watch.trace) attempt([&] { check_writable_file("--trace", *log.watch.trace); });
   if (log.tensorboard_dir) attempt([&] { check_writable_folder("--tensorboard-dir", *log.tensorboard_dir); });
 }
 

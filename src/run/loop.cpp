@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/host_thread.h"
+#include "run/flight/step_trace.h"
 #include "run/flight/wait_limits.h"
 #include "run/health/incidents.h"
 #include "run/health/stragglers.h"
@@ -54,7 +55,8 @@ class Parts {
   void reach(RunPart part) {
     if (probe_ != nullptr) probe_->reach(part, rank_, run_.state());
   }
-  // Runs `work`, a part of the run, and returns its result. Its waits have the time-out learned for the part.
+  // Runs `work`, a part of the run other than a step, and returns its result. Its waits have the time-out learned for
+  // the part.
   template <class Work>
   auto run(RunPart part, Work&& work) {
     limits_.begin(part);
@@ -67,10 +69,22 @@ class Parts {
   // Runs a part whose duration says nothing about the next one.
   template <class Work>
   auto record(RunPart part, Work&& work) {
-    if (recorder_ != nullptr)
-      recorder_->set_step(run_.state().steps_done() + (part == RunPart::Step ? 1 : 0));
+    if (recorder_ != nullptr) recorder_->set_step(run_.state().steps_done());
     const FlightScope recorded(recorder_, FlightEvent::Kind::Part, name_of(part));
     return work();
+  }
+  // Runs a step. Its event lasts exactly as long as the run reports.
+  void train(FunctionRef<void()> work) {
+    limits_.begin(RunPart::Step);
+    const Learning learning(limits_);
+    record_step([&] {
+      reach(RunPart::Step);
+      work();
+      reach(RunPart::Updated);
+    });
+  }
+  void skip() {
+    record_step([&] { run_.skip(); });
   }
 
  private:
@@ -88,6 +102,13 @@ class Parts {
     WaitLimits& limits_;
     int exceptions_ = std::uncaught_exceptions();
   };
+
+  void record_step(FunctionRef<void()> work) {
+    if (recorder_ != nullptr) recorder_->set_step(run_.state().steps_done() + 1);
+    FlightScope recorded(recorder_, FlightEvent::Kind::Part, name_of(RunPart::Step));
+    work();
+    recorded.lasted(run_.step_time());
+  }
 
   TrainingRun& run_;
   RunProbe* probe_;
@@ -338,21 +359,21 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   }
   SlowRanks slow_ranks(world, run, watch, observer);
   Spikes spikes(world, run, watch, checkpoint, saver, observer);
+  StepTrace trace(world, watch, run.state().steps_done(), job.limits.last_step, observer);
   while (!is_over()) {
     if (run.stop_agreed()) {
       parts.record(RunPart::Save, [&] { saver.finish(); });
+      trace.finish();
       return RunEnd::Interrupted;
     }
+    trace.before_step(run.state().steps_done(), run.steps_at_once());
     const bool skips = run.losses().skips(run.state().steps_done() + 1);
     if (skips) {
-      parts.record(RunPart::Step, [&] { run.skip(); });
+      parts.skip();
       run.poll_stop(signal);
     } else {
       slow_ranks.begin_step();
-      parts.run(RunPart::Step, [&] {
-        advance(run, saver, loaded, signal);
-        parts.reach(RunPart::Updated);
-      });
+      parts.train([&] { advance(run, saver, loaded, signal); });
       slow_ranks.end_step(run.state().steps_done());
     }
     if (spikes.look()) continue;
@@ -376,6 +397,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     if (due(job.limits.exit_interval) || is_late(world, job)) break;
   }
   parts.record(RunPart::Save, [&] { saver.finish(); });
+  trace.finish();
   return evaluations.best_is_open() ? RunEnd::Interrupted : RunEnd::Done;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "run/best_evaluation.h"
 #include "run/health/loss_watch.h"
 #include "run/job.h"
@@ -40,6 +41,11 @@ class TrainingRun {
   // Trains the next step, or several that belong together, and reports them. Returns whether one of them changed the
   // weights. If `signal` is not zero on some rank at the end, stop_agreed() becomes true on all ranks.
   virtual bool advance(const std::atomic<int>& signal) = 0;
+  // The number of steps that the next advance() trains. Not collective.
+  virtual int64_t steps_at_once() const { return 1; }
+  // The two readings of the clock whose difference the last advance() reported as the time of its step, or of its steps
+  // together; after skip(), one reading twice. Not collective.
+  virtual ClockSpan step_time() const = 0;
   // Passes over the next step: consumes its samples, leaves the state as it is otherwise, and reports that.
   virtual void skip() = 0;
   // The losses so far, which are part of the state; advance() adds to them. Not collective.

@@ -14,6 +14,7 @@
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
 #include "run/best_evaluation.h"
+#include "run/flight/flight_verdict.h"
 
 namespace trifold {
 
@@ -144,6 +145,8 @@ class SaveObserver {
   // A problem after which the run continues.
   virtual void on_warning(const std::string& text) = 0;
   virtual void on_incident(const Incident& incident) { on_warning(incident.text); }
+  // The steps of --trace are done: what every rank did in them. An Error ends the run.
+  virtual void on_trace(const FlightFiles& /*files*/) {}
 };
 
 class RunObserver : public SaveObserver {

@@ -81,6 +81,7 @@ class FirstError {
 void start_rank(Communicator& world, const MeshConfig& config, FlightRun& flight,
                 FunctionRef<void(Communicator&)> rank_main) {
   const std::shared_ptr<FlightRecorder> recorder = flight.start(world, config.flight_dir);
+  const FlightRecorder::Here here(*recorder);
   world.set_nodes(nodes_of_ranks(world, config.ranks_per_node));
   try {
     rank_main(world);

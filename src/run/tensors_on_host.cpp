@@ -1,5 +1,7 @@
 #include "run/tensors_on_host.h"
 
+#include "core/flight/recorded_copy.h"
+
 namespace trifold {
 
 TensorsOnHost::TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& ops, Stream& stream)
@@ -17,8 +19,12 @@ TensorsOnHost::TensorsOnHost(std::vector<NamedTensor> tensors, const OpTable& op
 }
 
 void TensorsOnHost::copy(const std::vector<NamedTensor>& to, const std::vector<NamedTensor>& from) {
-  for (size_t i = 0; memory_.bytes() > 0 && i < to.size(); ++i)
-    if (!to[i].on_host) ops_.copy(stream_, to[i].data, from[i].data);
+  if (memory_.bytes() > 0) {
+    const RecordedCopy recorded("checkpoint", memory_.bytes(), stream_);
+    for (size_t i = 0; i < to.size(); ++i)
+      if (!to[i].on_host) ops_.copy(stream_, to[i].data, from[i].data);
+    return stream_.synchronize();
+  }
   stream_.synchronize();
 }
 

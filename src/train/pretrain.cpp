@@ -230,6 +230,8 @@ class PretrainRun final : public TrainingRun {
   }
   bool wait_for_data(const std::atomic<int>& signal) override { return trainer_.wait_for_data(signal); }
   bool advance(const std::atomic<int>& signal) override;
+  int64_t steps_at_once() const override { return trainer_.steps_at_once(); }
+  ClockSpan step_time() const override { return trainer_.step_time(); }
   std::optional<int64_t> failed_step() const override { return trainer_.failed_step(); }
   bool evaluation_due() const override { return validates() || measures(); }
   Evaluation evaluate(const std::atomic<int>& signal) override;

@@ -269,7 +269,8 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   const Agreement agreed = agree(signal != nullptr && signal->load() != 0, traffic);
   stop_agreed_ = agreed.stop;
   if (agreed.noted) share_notes();
-  report_steps(norms, used_scale, seconds_since(start));
+  step_time_ = {start, Clock::now()};
+  report_steps(norms, used_scale, step_time_.seconds());
   for (StepReport& report : reports_) {
     report.sent_bytes = agreed.traffic.sent / planned_->order().batches;
     report.left_node_bytes = agreed.traffic.left_node / planned_->order().batches;
@@ -284,6 +285,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
 
 const StepReport& Trainer::skip() {
   check(!window_, "steps of an asynchronous schedule are not skipped");
+  step_time_.begin = step_time_.end = Clock::now();
   StepReport report;
   report.step = steps_done_ + 1;
   report.samples = samples_of_batch(0);

@@ -105,6 +105,9 @@ class Trainer final : public Savable {
   // On rank 0, a note on the products that --tune-products measured; empty: the file had all of them.
   const std::string& product_note() const { return product_note_; }
 
+  // As in TrainingRun.
+  int64_t steps_at_once() const { return batches_of_plan(run_, steps_done_); }
+  ClockSpan step_time() const { return step_time_; }
   // After advance() threw because a loss or gradients were not finite: the step, counted from 1.
   std::optional<int64_t> failed_step() const { return failed_step_; }
 
@@ -222,6 +225,7 @@ class Trainer final : public Savable {
   int64_t skipped_ = 0;          // steps done without an update (StepSkip)
   int64_t optimizer_began_ = 0;  // updates before the optimizer state began (--no-load-optim)
   bool stop_agreed_ = false;
+  ClockSpan step_time_;
   std::optional<int64_t> failed_step_;
   std::string capture_note_;
   std::string product_note_;

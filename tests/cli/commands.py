@@ -15,10 +15,10 @@ TABLES = ["--embedding-dim", "4", "--bottom-mlp", "8-4", "--top-mlp", "8-1", "--
 # name: the command with its inputs, and its outputs as {option: a new name}. All inputs are made by `prepare`.
 JOBS = {
     "pretrain": (["pretrain", *SMALL, "--data-path", "text.txt", "--train-iters", "2"],
-                 {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb"}),
+                 {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
     "pretrain of pairs": (["pretrain", *SMALL, "--data-path", "pair_text_document", "--vocab-size", "256", "--train-iters", "2"],
-                          {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb"}),
-    "finetune": (["finetune", *TUNE], {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--predictions": "new.out"}),
+                          {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
+    "finetune": (["finetune", *TUNE], {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace", "--predictions": "new.out"}),
     "evaluate": (["evaluate", "--load", "gpt", "--data-path", "text.txt", "--split", "90,10,0", "--eval-iters", "1", *ONE],
                  {"--log-json": "new.jsonl", "--loss-by-position": "new.csv"}),
     "reshard": (["reshard", "--load", "gpt", "--files", "2"], {"--save": "new"}),
@@ -35,7 +35,7 @@ JOBS = {
     "preprocess of a folder": (["preprocess", "--input", "days", "--label", "click", "--sparse", "user", "--threads", "2"],
                                {"--output": "new"}),
     "recommend": (["recommend", "--train-data", "clicks", *TABLES, "--train-iters", "2"],
-                  {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb"}),
+                  {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
     "score": (["score", "--load", "dlrm", "--data", "day.csv", "--dictionaries-of", "clicks", *ONE], {"--output": "new.csv"}),
     "evaluate-recommender": (["evaluate", "--load", "dlrm", "--data", "clicks", *ONE], {"--json": "new.json"}),
     "doctor": (["doctor"], {"--json": "new.json"}),
@@ -45,7 +45,7 @@ JOBS = {
 # Options that name files which the jobs above do not write: files without a name, and a cache for a GPU.
 UNWRITTEN = {"--flight-dir", "--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products"}
 # Options of a run that a plan has and does not carry out.
-OF_THE_RUN = {"--save", "--log-json", "--tensorboard-dir"}
+OF_THE_RUN = {"--save", "--log-json", "--tensorboard-dir", "--trace"}
 
 DEVICE = '{"base": "h100", "name": "mine"}\n'
 

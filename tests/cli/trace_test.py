@@ -1,55 +1,11 @@
 """`trifold report --trace`: what the flight recorders kept, and the planned step, as an independent reader and, where it is
 installed, the classes of Perfetto's own package read them."""
 
-import collections
-import importlib.util
 import unittest
 
-from event_files import fields, first, skip_without_protozero
+from event_files import skip_without_protozero
 from program import ProgramTest
-
-BEGIN, END = 1, 2
-
-
-class Trace:
-    """The tracks of a file: {(process, track): [(name, begin, end, notes)]}. Slices that are not well nested are an error."""
-
-    def __init__(self, data):
-        self.names, self.parents, self.slices = {}, {}, collections.defaultdict(list)
-        self.open = {}
-        for number, packet in fields(data):
-            if number != 1:
-                raise ValueError(f"field {number}")
-            descriptor, event = first(packet, 60, None), first(packet, 11, None)
-            if descriptor is not None:
-                self.describe(descriptor)
-            if event is not None:
-                self.add(first(packet, 8), event)
-        if any(self.open.values()):
-            raise ValueError("a slice has no end")
-
-    def describe(self, descriptor):
-        uuid = first(descriptor, 1)
-        if uuid in self.names:
-            raise ValueError(f"track {uuid} is described twice")
-        process = first(descriptor, 3)
-        self.names[uuid] = (first(process, 6) if process else first(descriptor, 2)).decode()
-        self.parents[uuid] = first(descriptor, 5, None)
-
-    def add(self, when, event):
-        track = first(event, 11)
-        place = (self.names[self.parents[track]], self.names[track])
-        if first(event, 9) == BEGIN:
-            if self.open.get(track) or when < max((end for _, _, end, _ in self.slices[place, track]), default=0):
-                raise ValueError(f"slices of {place} overlap")
-            notes = {first(note, 10).decode(): first(note, 4, 0) for number, note in fields(event) if number == 4}
-            self.open[track] = (first(event, 23).decode(), when, notes)
-        else:
-            name, begin, notes = self.open.pop(track)
-            self.slices[place, track].append((name, begin, when, notes))
-
-    def of(self, process, name):
-        return [slice for (place, _), slices in self.slices.items() if place[0].startswith(process) and place[1] == name for slice in slices]
+from trace_files import Trace
 
 
 class Traces(ProgramTest):
@@ -103,25 +59,6 @@ class Traces(ProgramTest):
             _, err = self.trifold("report", "log", "--output", "page.html", *options, status=2)
             self.assertIn(message, err)
         self.assertEqual(self.files(), ["log", "none"])
-
-    @unittest.skipUnless(importlib.util.find_spec("perfetto"), "Perfetto's package is not installed: pip install perfetto")
-    def test_perfettos_own_classes_read_the_same(self):
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Theirs
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
-        data = self.trace()
-        theirs = Theirs()
-        theirs.ParseFromString(data)
-        self.assertEqual(theirs.SerializeToString(deterministic=True).__len__(), len(data))  # no field is unknown to it
-        begun, found = {}, []
-        for packet in theirs.packet:
-            event = packet.track_event
-            if event.type == TrackEvent.TYPE_SLICE_BEGIN:
-                begun[event.track_uuid] = (event.name, packet.timestamp)
-            elif event.type == TrackEvent.TYPE_SLICE_END:
-                found.append((*begun.pop(event.track_uuid), packet.timestamp))
-        ours = [slice[:3] for slices in Trace(data).slices.values() for slice in slices]
-        self.assertEqual(sorted(found), sorted(ours))
-        self.assertGreater(len(found), 100)
 
 
 if __name__ == "__main__":

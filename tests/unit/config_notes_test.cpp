@@ -83,6 +83,8 @@ TEST(ConfigNotes, AreOfTheseOptionsAlone) {
                                           "timeout-floor-seconds",
                                           "top-k",
                                           "top-p",
+                                          "trace-from",
+                                          "trace-steps",
                                           "zero-reduce"}));
 }
 

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
 
 #include "core/error.h"
+#include "core/flight/recorded_copy.h"
+#include "core/thread_pool.h"
 #include "support/files.h"
 
 namespace trifold::test {
@@ -98,6 +101,79 @@ TEST(FlightRecorder, AnExceptionLeavesTheEventOpen) {
   ASSERT_EQ(log.events.size(), 2U);
   EXPECT_EQ(log.events[0].end_ns, 0);
   EXPECT_GT(log.events[1].end_ns, 0);
+}
+
+TEST(FlightRecorder, ATraceKeepsMoreThanTheRing) {
+  FlightRecorder recorder(0, 1);
+  const uint64_t before = recorder.begin(action("before"));
+  recorder.start_trace();
+  recorder.set_step(7);
+  const uint64_t first = recorder.begin(action("first"));
+  for (size_t i = 0; i < 2 * FlightRecorder::kSlots; ++i) recorder.end(recorder.begin(action("other")));
+  recorder.end(before);
+  recorder.end(first);  // the ring has it no more
+  const uint64_t open = recorder.begin(action("open"));
+  const FlightLog log = recorder.take_trace();
+  ASSERT_EQ(log.events.size(), 2 * FlightRecorder::kSlots + 2);
+  EXPECT_EQ(log.events.front().name(), "first");
+  EXPECT_EQ(log.events.front().step, 7);
+  EXPECT_GE(log.events.front().end_ns, log.events[log.events.size() - 2].end_ns);
+  EXPECT_EQ(log.events.back().name(), "open");
+  EXPECT_EQ(log.events.back().end_ns, 0);
+  recorder.end(open);
+  recorder.end(recorder.begin(action("after")));
+  EXPECT_EQ(recorder.log().events.back().name(), "after");
+  EXPECT_THROW(recorder.take_trace(), Error);
+  EXPECT_THROW(recorder.start_trace(), Error);
+}
+
+TEST(FlightRecorder, AnEventLastsAsLongAsItsMeasuredSpan) {
+  FlightRecorder recorder(0, 1);
+  recorder.start_trace();
+  ClockSpan span;
+  {
+    FlightScope scope(&recorder, Kind::Part, "step");
+    span.begin = Clock::now();
+    span.end = span.begin + std::chrono::nanoseconds(123'456'789);
+    scope.lasted(span);
+  }
+  for (const FlightEvent& event : {recorder.log().events.at(0), recorder.take_trace().events.at(0)}) {
+    EXPECT_EQ(event.end_ns - event.begin_ns, 123'456'789);
+    EXPECT_EQ(span.seconds(), static_cast<double>(event.end_ns - event.begin_ns) / 1e9);
+  }
+}
+
+TEST(RecordedCopy, LastsFromTheBeginOfItsWorkToItsEnd) {
+  FlightRecorder recorder(0, 1);
+  ThreadPool pool(1);
+  Stream stream(Stream::Mode::Worker, pool);
+  { const RecordedCopy of_no_rank("offload", 3, stream); }
+  std::atomic<bool> may_begin{false};
+  int64_t begun = 0, ended = 0;
+  {
+    const FlightRecorder::Here here(recorder);
+    stream.run([&] {
+      while (!may_begin) std::this_thread::yield();
+    });
+    const RecordedCopy recorded("offload", 4096, stream);
+    stream.run([&] {
+      begun = FlightRecorder::now_ns();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ended = FlightRecorder::now_ns();
+    });
+  }
+  const int64_t enqueued = FlightRecorder::now_ns();
+  may_begin = true;
+  stream.synchronize();
+  { const RecordedCopy of_no_rank("fetch", 3); }
+  const FlightLog log = recorder.log();
+  ASSERT_EQ(log.events.size(), 1U);
+  EXPECT_EQ(log.events[0].kind, Kind::Copy);
+  EXPECT_EQ(log.events[0].name(), "offload");
+  EXPECT_EQ(log.events[0].bytes, 4096);
+  EXPECT_GE(log.events[0].begin_ns, enqueued);
+  EXPECT_LE(log.events[0].begin_ns, begun);
+  EXPECT_GE(log.events[0].end_ns, ended);
 }
 
 TEST(FlightRecorder, ItsFileHasEverythingAndIsNeverReplaced) {

@@ -53,6 +53,17 @@ TEST(PlannedTracks, OfARunKilledInItsFirstStepBeginWithItsFirstEvent) {
   EXPECT_EQ(begin_of_plan(files_of({})), 1090);
 }
 
+TEST(MeasuredTracks, HaveATrackForEachKind) {
+  const std::vector<TraceTrack> tracks =
+      measured_tracks(files_of({event_of(FlightEvent::Kind::Receive, "receive", 1, 2),
+                                event_of(FlightEvent::Kind::Copy, "offload", 1, 3)}));
+  ASSERT_EQ(tracks.size(), 3U);
+  EXPECT_EQ(tracks[0].name, "receives");
+  EXPECT_EQ(tracks[1].name, "copies");
+  EXPECT_EQ(tracks[1].slices.at(0).category, "copy");
+  EXPECT_EQ(tracks[2].name, "run");
+}
+
 TEST(PlannedTracks, NeedARank) {
   Simulation simulation;
   simulation.timeline.push_back({0, Action{}, 0, 1, false});

@@ -136,6 +136,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
   add_block_norms(table, run.log);
+  table.change("trace").only_with("train-data", "because nothing is trained without it");
   // Without training data there are neither iterations nor a learning rate.
   table.change("train-iters")
       .optional()
@@ -379,7 +380,7 @@ OptionTable options_of(ReportConfig& config) {
   table
       .add("trace", &config.trace,
            "Also write what every rank did in its last steps, and the planned step beside it, for Perfetto.")
-      .writes("FILE", {{"\n", "made by trifold report"}})
+      .writes("FILE", {trace_mark()})
       .absent("none")
       .needs("flight");
   table.add("flight", &config.flight, "The files that the ranks of the first RUN left under --flight-dir.")

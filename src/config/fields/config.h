@@ -258,6 +258,10 @@ struct WatchConfig {
   double loss_spike_factor = 10;
   int64_t loss_spike_skip = 10;  // the steps, up to that of the spike, that are skipped after a rollback
   std::vector<StepNumber> iterations_to_skip;
+  // run/flight/step_trace.h
+  std::optional<std::string> trace;   // file for Perfetto
+  std::optional<int64_t> trace_from;  // the third step of this start, or an earlier one if it has few
+  int64_t trace_steps = 3;
 };
 
 struct LogConfig {

@@ -22,6 +22,7 @@ std::string with_second_line(std::string document, const std::string& text) {
 
 OutputMark json_mark(std::string_view command) { return {"{", json_member(command)}; }
 OutputMark svg_mark(std::string_view command) { return {"<svg", comment(command)}; }
+OutputMark trace_mark() { return {"\n", "made by trifold"}; }
 OutputMark html_mark(std::string_view command) { return {"<!doctype html>", comment(command)}; }
 
 std::string marked_json(std::string object, std::string_view command) {

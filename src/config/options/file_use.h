@@ -37,6 +37,8 @@ struct OutputMark {
 // The marks of JSON and SVG documents, which name the command that made them.
 OutputMark json_mark(std::string_view command);
 OutputMark svg_mark(std::string_view command);
+// The mark of a trace, which names no command: the run and `report` may replace each other's.
+OutputMark trace_mark();
 // The mark of an HTML document, whose second line it is.
 OutputMark html_mark(std::string_view command);
 // A JSON object, indented, with the mark as its first member.

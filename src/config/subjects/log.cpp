@@ -129,6 +129,27 @@ void add_watch(OptionTable& table, WatchConfig& watch) {
       .takes("N...")
       .excludes({"schedule", "pipedream|pipedream-2bw"},
                 "because several of its steps are computed together");
+  table
+      .add(
+          "trace", &watch.trace,
+          "Write what every rank does in a few steps (actions, collectives, messages, copies), and the planned "
+          "step beside it, to this file for Perfetto. Each event takes some 200 bytes until the last of these "
+          "steps, after which the ranks wait until the file is written.")
+      .writes("FILE", {trace_mark()})
+      .absent("none")
+      .of_all_hosts()
+      .of_execution();
+  table.add("trace-from", &watch.trace_from, "The first step of --trace.")
+      .range(1, kMaxCount)
+      .absent("the third step of this start, or an earlier one if the run ends soon")
+      .of_execution()
+      .only_with("trace")
+      .as_note();
+  table.add("trace-steps", &watch.trace_steps, "Number of steps of --trace.")
+      .range(1, 1000)
+      .of_execution()
+      .only_with("trace")
+      .as_note();
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <exception>
 
-#include "core/clock.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -58,7 +57,7 @@ struct Words {
   std::array<char, FlightEvent::kNameBytes> name;
 };
 static_assert(sizeof(Words) == sizeof(Slot));
-constexpr size_t kEndWord = 2;
+constexpr size_t kBeginWord = 1, kEndWord = 2;
 
 uint64_t load(const Word& word) { return word.load(std::memory_order_relaxed); }
 int64_t load_signed(const Word& word) { return static_cast<int64_t>(load(word)); }
@@ -72,7 +71,7 @@ std::optional<FlightEvent> read_slot(const Slot& slot, uint64_t ticket) {
   if (load(slot[0]) != ticket + 1) return std::nullopt;  // read last: the loads before it acquire
   Words words{};
   std::memcpy(&words, raw.data(), sizeof words);
-  if (words.kind > FlightEvent::Kind::Receive) return std::nullopt;
+  if (words.kind > FlightEvent::Kind::Copy) return std::nullopt;
   FlightEvent event;
   event.kind = words.kind;
   event.name_bytes = words.name;
@@ -179,21 +178,6 @@ Slot* slots_of(std::byte* memory) { return reinterpret_cast<Slot*>(memory + size
 
 }  // namespace
 
-std::string_view FlightEvent::name() const {
-  const auto* end = static_cast<const char*>(std::memchr(name_bytes.data(), 0, name_bytes.size()));
-  return {name_bytes.data(),
-          end == nullptr ? name_bytes.size() : static_cast<size_t>(end - name_bytes.data())};
-}
-
-void FlightEvent::set_name(std::string_view text) {
-  name_bytes = {};
-  std::memcpy(name_bytes.data(), text.data(), std::min(text.size(), name_bytes.size()));
-}
-
-int64_t FlightRecorder::now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
-}
-
 FlightRecorder::FlightRecorder(int rank, int ranks, const std::string& file)
     : memory_(map(file, file_bytes(kSlots))), beat_(head_of(memory_).beat_ns), step_(head_of(memory_).step) {
   Head& head = head_of(memory_);
@@ -258,14 +242,39 @@ uint64_t FlightRecorder::begin(const FlightEvent& event) {
   slot[0].store(raw[0], std::memory_order_release);
   if (event.kind <= FlightEvent::Kind::Action) action_.store(ticket + 1, std::memory_order_relaxed);
   last_ns_.store(now, std::memory_order_relaxed);
+  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire)) {
+    FlightEvent traced = event;
+    traced.ticket = ticket;
+    traced.step = static_cast<int64_t>(words.step);
+    traced.begin_ns = now;
+    trace->add(traced);
+  }
   return ticket;
 }
 
-void FlightRecorder::end(uint64_t ticket) {
-  const int64_t now = now_ns();
+void FlightRecorder::set_times(uint64_t ticket, std::optional<int64_t> begin_ns,
+                               std::optional<int64_t> end_ns) {
   Slot& slot = slots_of(memory_)[ticket % kSlots];
-  if (load(slot[0]) == ticket + 1) store(slot[kEndWord], now);
-  last_ns_.store(now, std::memory_order_relaxed);
+  if (load(slot[0]) == ticket + 1) {
+    if (begin_ns) store(slot[kBeginWord], *begin_ns);
+    if (end_ns) store(slot[kEndWord], *end_ns);
+  }
+  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire))
+    trace->set_times(ticket, begin_ns, end_ns);
+  last_ns_.store(end_ns.value_or(now_ns()), std::memory_order_relaxed);
+}
+
+void FlightRecorder::start_trace() {
+  check(kept_trace_ == nullptr, "a flight recorder keeps one trace");
+  kept_trace_ = std::make_unique<FlightTrace>();
+  trace_.store(kept_trace_.get(), std::memory_order_release);
+}
+
+FlightLog FlightRecorder::take_trace() {
+  check(trace_.exchange(nullptr) != nullptr, "a flight recorder has no trace to take");
+  FlightLog all = log();
+  all.events = kept_trace_->take();
+  return all;
 }
 
 void FlightRecorder::finish(FlightLog::End end) {
@@ -336,7 +345,11 @@ FlightScope::FlightScope(FlightRecorder* recorder, FlightEvent::Kind kind, std::
 }
 
 FlightScope::~FlightScope() {
-  if (recorder_ != nullptr && std::uncaught_exceptions() == exceptions_) recorder_->end(ticket_);
+  if (recorder_ == nullptr || std::uncaught_exceptions() != exceptions_) return;
+  if (span_)
+    recorder_->end(ticket_, *span_);
+  else
+    recorder_->end(ticket_);
 }
 
 }  // namespace trifold

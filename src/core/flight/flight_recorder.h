@@ -5,7 +5,7 @@
 // `trifold inspect --flight` reads it. Otherwise it is in memory, for the table of a time-out alone.
 //
 // Cost: an event takes two readings of the clock and about twenty stores; nothing is allocated, locked or written by a
-// system call.
+// system call. While a trace is kept, an event also takes a lock and memory (core/flight/flight_trace.h).
 //
 // Threads: any thread of the rank may begin and end events. Every word of the ring is an atomic one, so that another
 // thread or process may read at any time; an event that is overwritten while it is read is left out.
@@ -22,33 +22,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/clock.h"
+#include "core/flight/flight_event.h"
+#include "core/flight/flight_trace.h"
+
 namespace trifold {
-
-struct FlightEvent {
-  enum class Kind : uint8_t {
-    Part,        // a part of the run: "step", "evaluate", "save", "load"
-    Action,      // an action of the plan: "0F1"
-    Collective,  // "all_reduce": call `number` of communicator `group`, counted from 0
-    Send,        // message `number` to `peer` over communicator `group`, counted from 0
-    Receive,     // message `number` from `peer`
-  };
-  static constexpr size_t kNameBytes = 23;  // a longer name is cut
-
-  Kind kind = Kind::Part;
-  std::array<char, kNameBytes> name_bytes = {};
-  int32_t group = -1;  // index of the communicator in FlightLog::groups
-  int32_t peer = -1;   // rank of the world
-  int64_t number = 0;
-  int64_t bytes = 0;  // that this rank sends, counted as in comm/communicator.h
-  // The fields below are set by the recorder.
-  uint64_t ticket = 0;  // position in the order in which the rank's events began, counted from 0
-  int64_t step = 0;     // the run's step, counted from 1; 0: before the first
-  int64_t begin_ns = 0;
-  int64_t end_ns = 0;  // 0: it has not ended
-
-  std::string_view name() const;
-  void set_name(std::string_view text);
-};
 
 // A copy of what a recorder has. Times are nanoseconds of a clock of the recorder's host that starts anywhere.
 struct FlightLog {
@@ -87,7 +65,28 @@ class FlightRecorder {
 
   // Begins an event and returns its ticket.
   uint64_t begin(const FlightEvent& event);
-  void end(uint64_t ticket);
+  // The event begins now: for work that was enqueued when its event began.
+  void restart(uint64_t ticket) { set_times(ticket, now_ns(), std::nullopt); }
+  void end(uint64_t ticket) { set_times(ticket, std::nullopt, now_ns()); }
+  // Ends the event, which lasted from one reading of the clock to the other.
+  void end(uint64_t ticket, const ClockSpan& span) { set_times(ticket, ns_of(span.begin), ns_of(span.end)); }
+
+  // From now on, every event is also kept in memory that grows, until take_trace(). Once in a recorder's life; for the
+  // rank's thread.
+  void start_trace();
+  // The log with the events since start_trace(), whose number the ring does not limit, instead of the ring's.
+  FlightLog take_trace();
+
+  // The recorder of the rank that runs on the calling thread; null if there is none.
+  static FlightRecorder* here() { return of_thread(); }
+  // Scope guard: the calling thread runs the rank of `recorder`.
+  class Here {
+   public:
+    explicit Here(FlightRecorder& recorder) { of_thread() = &recorder; }
+    ~Here() { of_thread() = nullptr; }
+    Here(const Here&) = delete;
+    Here& operator=(const Here&) = delete;
+  };
 
   // The step that the rank is in; events that begin later belong to it.
   void set_step(int64_t step) { store(step_, step); }
@@ -113,10 +112,20 @@ class FlightRecorder {
 
   FlightLog log() const;
 
-  static int64_t now_ns();
+  static int64_t now_ns() { return ns_of(Clock::now()); }
 
  private:
   using Word = std::atomic<uint64_t>;
+
+  static int64_t ns_of(Clock::time_point time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  }
+  static FlightRecorder*& of_thread() {
+    static thread_local FlightRecorder* recorder = nullptr;
+    return recorder;
+  }
+  // Sets the times that are given, at least one.
+  void set_times(uint64_t ticket, std::optional<int64_t> begin_ns, std::optional<int64_t> end_ns);
 
   static void store(Word& word, int64_t value) {
     word.store(static_cast<uint64_t>(value), std::memory_order_relaxed);
@@ -128,6 +137,9 @@ class FlightRecorder {
   std::atomic<int64_t> wait_limit_ms_{0};
   std::atomic<int64_t> last_ns_{0};
   std::atomic<uint64_t> action_{0};  // 1 + ticket of the last action or part; 0: none
+  // The kept one stays while the recorder exists, because another thread may be about to add to it.
+  std::unique_ptr<FlightTrace> kept_trace_;
+  std::atomic<FlightTrace*> trace_{nullptr};  // null: no event is added
 };
 
 // Reads the file of a recorder. BadInput, naming it, if it is none.
@@ -140,6 +152,8 @@ class FlightScope {
   FlightScope(FlightRecorder* recorder, const FlightEvent& event);
   FlightScope(FlightRecorder* recorder, FlightEvent::Kind kind, std::string_view name);
   ~FlightScope();
+  // The event lasted from one reading of the clock to the other, whenever the scope ends.
+  void lasted(const ClockSpan& span) { span_ = span; }
   FlightScope(const FlightScope&) = delete;
   FlightScope& operator=(const FlightScope&) = delete;
 
@@ -147,6 +161,7 @@ class FlightScope {
   FlightRecorder* recorder_;
   uint64_t ticket_ = 0;
   int exceptions_;
+  std::optional<ClockSpan> span_;
 };
 
 }  // namespace trifold

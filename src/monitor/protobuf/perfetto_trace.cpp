@@ -17,7 +17,7 @@ class Encoder {
  public:
   std::string trace(const std::vector<TraceTrack>& tracks) {
     describe(next_uuid_++, [](pbf_builder<pf::TrackDescriptor>& mark) {
-      mark.add_string(pf::TrackDescriptor::name, "made by trifold report");  // viewers leave out empty tracks
+      mark.add_string(pf::TrackDescriptor::name, "made by trifold");  // viewers leave out empty tracks
     });
     for (const TraceTrack& track : tracks) {
       const uint64_t process = process_uuid(track);

@@ -69,7 +69,7 @@ bool is_problem(const RunEvent& event) { return event.kind != "saved"; }
 class Page {
  public:
   explicit Page(const std::vector<RunLog>& runs) : runs_(runs) {
-    for (const RunLog& run : runs) planned_.push_back(planned_step(run));
+    for (const RunLog& run : runs) planned_.push_back(planned_step(run.start));
   }
 
   std::string text() {

@@ -36,8 +36,7 @@ PlannedPicture of_recommender(const nlohmann::json& start) {
   return {plan.step.times.step, most, {plan.step.simulation, picture_text(plan)}};
 }
 
-PlannedPicture planned_picture(const RunLog& log) {
-  const nlohmann::json& start = log.start;
+PlannedPicture planned_picture(const nlohmann::json& start) {
   if (!start.is_object() || !start.contains("options") || !start["options"].is_object())
     bad_input("the log has no options of the run");
   const nlohmann::json command = start.contains("command") ? start["command"] : nlohmann::json();
@@ -48,9 +47,9 @@ PlannedPicture planned_picture(const RunLog& log) {
 
 }  // namespace
 
-Planned planned_step(const RunLog& log) {
+Planned planned_step(const nlohmann::json& start) {
   try {
-    return {planned_picture(log), ""};
+    return {planned_picture(start), ""};
   } catch (const Error& error) {
     return {std::nullopt, error.what()};
   }

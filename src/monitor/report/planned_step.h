@@ -1,10 +1,10 @@
 // The planned step of a run that a log describes, to be compared with the measured one.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "monitor/report/run_log.h"
 #include "plan/step_svg.h"
 
 namespace trifold {
@@ -21,9 +21,9 @@ struct Planned {
   std::string reason;
 };
 
-// Plans the step from the options in the log's start: of a language model for the rate of matrix products that the run
-// measured, of a recommender for the usual rates (`trifold plan`). Files that the model or its data come from are read
-// again; the log may have no options, or options that cannot be planned here.
-Planned planned_step(const RunLog& log);
+// Plans the step from the options in the start of a log (RunLog::start, record_of_start): of a language model for the
+// rate of matrix products that the run measured, of a recommender for the usual rates (`trifold plan`). Files that the
+// model or its data come from are read again; the start may have no options, or options that cannot be planned here.
+Planned planned_step(const nlohmann::json& start);
 
 }  // namespace trifold

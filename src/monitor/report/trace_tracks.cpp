@@ -26,6 +26,8 @@ EventKind kind_of(FlightEvent::Kind kind) {
       return {"collective", "collectives"};
     case FlightEvent::Kind::Send:
       return {"send", "sends"};
+    case FlightEvent::Kind::Copy:
+      return {"copy", "copies"};
     default:
       return {"receive", "receives"};
   }
@@ -119,6 +121,12 @@ std::vector<TraceTrack> planned_tracks(const Simulation& simulation, const Fligh
                              key.second ? "messages and reductions" : "actions",
                              {}},
                             std::move(of_rank)));
+  return tracks;
+}
+
+std::vector<TraceTrack> all_tracks(const FlightFiles& files, const Planned& planned) {
+  std::vector<TraceTrack> tracks = measured_tracks(files);
+  if (planned.picture) append(tracks, planned_tracks(planned.picture->timeline.simulation, files));
   return tracks;
 }
 

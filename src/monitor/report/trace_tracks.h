@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "monitor/report/planned_step.h"
 #include "run/flight/flight_verdict.h"
 #include "schedule/simulate.h"
 
@@ -13,7 +14,7 @@ namespace trifold {
 
 struct TraceSlice {
   std::string name;                  // "0F1", "all_reduce"
-  std::string category;              // "part", "action", "collective", "send", "receive"; "planned"
+  std::string category;              // "part", "action", "collective", "send", "receive", "copy"; "planned"
   int64_t begin_ns = 0, end_ns = 0;  // since 1970
   std::vector<std::pair<std::string, int64_t>> notes = {};  // step, bytes, ...
 };
@@ -33,5 +34,8 @@ std::vector<TraceTrack> measured_tracks(const FlightFiles& files);
 // The simulated step of every pipeline rank, placed so that it begins with the last whole step of the first rank, or with
 // the first event that is known of it if it has ended no step. Empty without a log.
 std::vector<TraceTrack> planned_tracks(const Simulation& simulation, const FlightFiles& files);
+
+// Both, or what the ranks did alone if there is no plan.
+std::vector<TraceTrack> all_tracks(const FlightFiles& files, const Planned& planned);
 
 }  // namespace trifold
