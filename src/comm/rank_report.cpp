@@ -17,9 +17,8 @@ std::string state_text(const RankReport& report) {
   return report.doing;
 }
 
-std::string disk_text(const HostThread::Writing& writing) {
-  return fmt::format("has waited {:.1f} s for the disk to write {}", seconds_since(writing.since),
-                     writing.file);
+std::string outside_text(const HostThread::Outside& outside) {
+  return fmt::format("has waited {:.1f} s for {}", seconds_since(outside.since), outside.what);
 }
 
 std::string line_of(const RankReport& report) {
@@ -50,14 +49,14 @@ std::string idle_text(const std::string& last_call, double seconds) {
   return fmt::format("waits for no other rank; its last call was {:.1f} s ago: {}", seconds, last_call);
 }
 
-void add_disk(RankReport& report, const HostThread& thread) {
-  if (const auto writing = thread.writing()) {
-    report.on_disk = true;
-    report.doing = disk_text(*writing);
+void add_outside(RankReport& report, const HostThread& thread) {
+  if (const auto outside = thread.outside()) {
+    report.outside = true;
+    report.doing = outside_text(*outside);
   }
-  if (const auto writing = thread.saver_writing()) {
-    report.saver_on_disk = true;
-    report.doing += "; its save in the background " + disk_text(*writing);
+  if (const auto outside = thread.saver_outside()) {
+    report.saver_outside = true;
+    report.doing += "; its save in the background " + outside_text(*outside);
   }
 }
 
@@ -66,19 +65,19 @@ void add_place(RankReport& report, const FlightRecorder& recorder) {
   report.last_sign = recorder.idle_seconds();
 }
 
-bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver) {
+bool waits_outside(const std::vector<RankReport>& reports, bool of_saver) {
   bool any = false;
   for (const RankReport& report : reports) {
-    const bool on_disk = of_saver ? report.saver_on_disk : report.on_disk;
-    if (!report.answers || !(of_saver || report.waits || on_disk)) return false;
-    any = any || on_disk;
+    const bool outside = of_saver ? report.saver_outside : report.outside;
+    if (!report.answers || !(of_saver || report.waits || outside)) return false;
+    any = any || outside;
   }
   return any;
 }
 
 std::string rank_table(std::vector<RankReport> reports) {
   const auto order = [](const RankReport& report) {
-    return !report.answers ? 0 : report.waits ? 3 : report.on_disk ? 2 : 1;
+    return !report.answers ? 0 : report.waits ? 3 : report.outside ? 2 : 1;
   };
   std::stable_sort(reports.begin(), reports.end(),
                    [&](const RankReport& a, const RankReport& b) { return order(a) < order(b); });
@@ -89,19 +88,19 @@ std::string rank_table(std::vector<RankReport> reports) {
 }
 
 std::string time_out_text(const std::vector<RankReport>& reports, int teller,
-                          std::chrono::milliseconds timeout, const std::string& what, bool for_disk) {
-  std::vector<int> silent, dead, writing;
+                          std::chrono::milliseconds timeout, const std::string& what, bool outside) {
+  std::vector<int> silent, dead, held_up;
   for (const RankReport& report : reports) {
     if (!report.answers)
       dead.push_back(report.rank);
-    else if (report.on_disk || (for_disk && report.saver_on_disk))
-      writing.push_back(report.rank);
+    else if (report.outside || (outside && report.saver_outside))
+      held_up.push_back(report.rank);
     else if (!report.waits)
       silent.push_back(report.rank);
   }
   // A rank that does not answer explains why others compute or hang, but not vice versa.
-  const bool disk = dead.empty() && (for_disk || silent.empty());
-  const std::vector<int>& guilty = !dead.empty() ? dead : disk ? writing : silent;
+  const bool by_outside = dead.empty() && (outside || silent.empty());
+  const std::vector<int>& guilty = !dead.empty() ? dead : by_outside ? held_up : silent;
   std::string text;
   if (guilty.empty())
     text = "every rank waits for another";
@@ -110,12 +109,13 @@ std::string time_out_text(const std::vector<RankReport>& reports, int teller,
                                  [&](const RankReport& report) { return report.rank == guilty.front(); }));
   else
     text = name_ranks(guilty) + (!dead.empty() ? " do not answer"
-                                 : disk        ? " wait for the disk"
+                                 : by_outside  ? " wait for the disk or for data"
                                                : " are missing: they wait for no other rank");
   std::string after = to_string(timeout);
-  if (for_disk)
-    after = fmt::format("{} ({} times the time-out of {}, the limit while ranks wait for the disk)",
-                        to_string(kDiskTimeouts * timeout), kDiskTimeouts, after);
+  if (outside)
+    after =
+        fmt::format("{} ({} times the time-out of {}, the limit while ranks wait for the disk or for data)",
+                    to_string(kOutsideTimeouts * timeout), kOutsideTimeouts, after);
   return fmt::format("{}. Rank {} gave up after {} in {}. What each rank does:\n{}", text, teller, after,
                      what, rank_table(reports));
 }

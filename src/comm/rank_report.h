@@ -19,28 +19,28 @@ struct RankReport {
   // wait for.
   bool waits = false;
   std::string doing;  // its waits, each with its duration; or its last call
-  // Whether its thread, or its background saver, waits for the disk.
-  bool on_disk = false;
-  bool saver_on_disk = false;
+  // Whether its thread, or its background saver, waits for the disk or for data (core/host_thread.h).
+  bool outside = false;
+  bool saver_outside = false;
   std::string place = {};  // its place in the run: "step 12, 0B1"; empty: unknown
   // Seconds since the rank last began or ended an event (core/flight/flight_recorder.h), or, if it does not answer,
   // since its process last sent a heartbeat.
   std::optional<double> last_sign = {};
 };
 
-// A wait for ranks that are blocked by the disk may take up to this many times the time-out.
-constexpr int kDiskTimeouts = 6;
+// A wait for ranks that are blocked by the disk or by data may take up to this many times the time-out.
+constexpr int kOutsideTimeouts = 6;
 
-// Adds the file that `thread` is waiting for the disk to write.
-void add_disk(RankReport& report, const HostThread& thread);
+// Adds what `thread` is waiting for outside of the run.
+void add_outside(RankReport& report, const HostThread& thread);
 
 // Adds the rank's place in its run.
 void add_place(RankReport& report, const FlightRecorder& recorder);
 
-// Whether a wait that timed out is due to the disk: all ranks answer, and the stragglers, of which there is at least
-// one, wait for the disk. For a wait of the background saver (`of_saver`) only savers matter: the saver of some rank
-// must be waiting for the disk.
-bool waits_for_disk(const std::vector<RankReport>& reports, bool of_saver);
+// Whether a wait that timed out is due to something outside of the run, the disk or data: all ranks answer, and the
+// stragglers, of which there is at least one, wait for that. For a wait of the background saver (`of_saver`) only savers
+// matter: the saver of some rank must be waiting for the disk.
+bool waits_outside(const std::vector<RankReport>& reports, bool of_saver);
 
 // Texts for `doing`: the seconds of a wait, the seconds that the thread of a wait has been stopped, or the seconds
 // since the last call.
@@ -52,9 +52,9 @@ std::string idle_text(const std::string& last_call, double seconds);
 std::string rank_table(std::vector<RankReport> reports);
 
 // The message of rank `teller`, whose wait in `what` timed out: the missing ranks, then the table.
-// `for_disk`: it has waited kDiskTimeouts times `timeout` for ranks that wait for the disk.
+// `outside`: it has waited kOutsideTimeouts times `timeout` for ranks that wait for the disk or for data.
 std::string time_out_text(const std::vector<RankReport>& reports, int teller,
-                          std::chrono::milliseconds timeout, const std::string& what, bool for_disk = false);
+                          std::chrono::milliseconds timeout, const std::string& what, bool outside = false);
 
 // "host a, pid 12", for this process.
 std::string this_process();

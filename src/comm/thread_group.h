@@ -35,7 +35,7 @@ class ThreadGroups {
   void abort(std::string_view why) noexcept;  // the first `why` is kept
   bool aborted() const { return aborted_.load(); }
   // Aborts because a wait, described by `what`, timed out: every rank gets the report of all ranks. If they wait
-  // for the disk, extends the clock instead and returns false. Called by the waiting thread.
+  // for the disk or for data, extends the clock instead and returns false. Called by the waiting thread.
   bool give_up(int world_rank, const std::string& what, WaitClock& clock) noexcept;
   bool timed_out() const { return timed_out_.load(); }
   const std::string& why() const { return why_; }  // valid once aborted

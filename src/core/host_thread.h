@@ -1,5 +1,5 @@
 // HostThread records whether the thread that runs a rank is blocked: by other ranks, by streams that may wait
-// for them, or by the disk. If the thread is not blocked, or if it is stopped (SIGSTOP, a debugger), the rank is a
+// for them, by the disk, or by data that are not there yet. If the thread is not blocked, or if it is stopped (SIGSTOP, a debugger), the rank is a
 // straggler that others wait for. A thread that waits by polling is stopped if it has not polled for a while.
 #pragma once
 
@@ -16,9 +16,9 @@
 namespace trifold {
 
 struct HostThread {
-  // A file whose writing to disk a thread waits for.
-  struct Writing {
-    std::string file;
+  // Something outside of the run for which a thread waits.
+  struct Outside {
+    std::string what;  // "the disk to write d/shard"
     Clock::time_point since;
   };
 
@@ -36,9 +36,9 @@ struct HostThread {
     return last != 0 && gap > 10 * kLook ? std::chrono::duration<double>(gap).count() : 0;
   }
 
-  // The file that the rank's thread, or its background saver, waits for.
-  std::optional<Writing> writing() const { return read(own_); }
-  std::optional<Writing> saver_writing() const { return read(of_saver_); }
+  // What the rank's thread, or its background saver, waits for.
+  std::optional<Outside> outside() const { return read(own_); }
+  std::optional<Outside> saver_outside() const { return read(of_saver_); }
 
   // The HostThread of the calling thread.
   static const std::shared_ptr<HostThread>& here() {
@@ -47,7 +47,7 @@ struct HostThread {
   }
 
  private:
-  friend class DiskWait;
+  friend class OutsideWait;
   friend class HeldUp;
   friend class SavesFor;
 
@@ -56,13 +56,13 @@ struct HostThread {
     static thread_local std::shared_ptr<HostThread> rank = here();
     return rank;
   }
-  std::optional<Writing> read(const std::optional<Writing>& slot) const {
+  std::optional<Outside> read(const std::optional<Outside>& slot) const {
     const std::lock_guard lock(mutex_);
     return slot;
   }
 
   mutable std::mutex mutex_;
-  std::optional<Writing> own_, of_saver_;
+  std::optional<Outside> own_, of_saver_;
   std::atomic<Clock::rep> looked_{
       0};  // time of the blocked thread's last poll; 0: the wait does not report polls
 };
@@ -113,21 +113,30 @@ class SavesFor {
   std::shared_ptr<HostThread> before_;
 };
 
-// Scope guard: the calling thread waits for the disk to write `file`. A thread has at most one at a time.
-class DiskWait {
+// Scope guard: the calling thread waits for something outside of the run. A thread has at most one at a time.
+class OutsideWait {
  public:
-  explicit DiskWait(const std::string& file) { set(HostThread::Writing{file, Clock::now()}); }
-  ~DiskWait() { set(std::nullopt); }
-  DiskWait(const DiskWait&) = delete;
-  DiskWait& operator=(const DiskWait&) = delete;
+  explicit OutsideWait(std::string what) { set(HostThread::Outside{std::move(what), Clock::now()}); }
+  ~OutsideWait() { set(std::nullopt); }
+  OutsideWait(const OutsideWait&) = delete;
+  OutsideWait& operator=(const OutsideWait&) = delete;
 
  private:
-  static void set(std::optional<HostThread::Writing> writing) {
+  static void set(std::optional<HostThread::Outside> outside) {
     HostThread& rank = *HostThread::served();
     const bool is_own = &rank == HostThread::here().get();
     const std::lock_guard lock(rank.mutex_);
-    (is_own ? rank.own_ : rank.of_saver_) = std::move(writing);
+    (is_own ? rank.own_ : rank.of_saver_) = std::move(outside);
   }
+};
+
+// The wait for the disk to write `file`.
+class DiskWait {
+ public:
+  explicit DiskWait(const std::string& file) : wait_("the disk to write " + file) {}
+
+ private:
+  OutsideWait wait_;
 };
 
 }  // namespace trifold

@@ -1,11 +1,20 @@
 #include "data/slot_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
+#include "core/host_thread.h"
 #include "core/wait_clock.h"
 
 namespace trifold {
+
+namespace {
+
+// Far below the time-outs of ranks, which ask each other what they wait for.
+constexpr std::chrono::milliseconds kUnmarked{100};
+
+}  // namespace
 
 SlotReader::SlotReader(int64_t count, int held, int ahead, std::function<void(int64_t)> fill,
                        std::function<std::string(int64_t)> describe)
@@ -61,7 +70,13 @@ void SlotReader::read_loop() {
 int64_t SlotReader::get(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   check(taken_ < count_, "all {} micro-batches have been read already", count_);
-  const bool came = wait_for(changed_, lock, timeout, [&] { return read_ > taken_ || error_; });
+  const auto is_there = [&] { return read_ > taken_ || error_; };
+  // Others learn of a wait only once it is long: most last microseconds, and the text needs memory.
+  bool came = wait_for(changed_, lock, std::min(timeout, kUnmarked), is_there);
+  if (!came && timeout > kUnmarked) {
+    const OutsideWait marked(describe_(taken_) + " to be read");
+    came = wait_for(changed_, lock, timeout - kUnmarked, is_there);
+  }
   if (!came) fail("reading {} takes longer than {} ms", describe_(taken_), timeout.count());
   if (read_ == taken_) std::rethrow_exception(error_);
   const int64_t index = taken_++;

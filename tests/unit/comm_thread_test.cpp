@@ -92,25 +92,26 @@ TEST(RankReport, RanksThatWaitForTheDiskAreWaitedFor) {
   const RankReport gone{2, "host b", false, false, ""};
   HostThread thread;
   RankReport writes = idle;
-  add_disk(writes, thread);
-  EXPECT_FALSE(writes.on_disk);
-  writes.on_disk = true;
+  add_outside(writes, thread);
+  EXPECT_FALSE(writes.outside);
+  writes.outside = true;
   writes.doing = "has waited 12.0 s for the disk to write d/shard";
   RankReport saves = idle;
-  saves.saver_on_disk = true;
+  saves.saver_outside = true;
   for (const bool of_saver : {false, true}) {
-    EXPECT_EQ(waits_for_disk({waits, writes}, of_saver), !of_saver);
-    EXPECT_FALSE(waits_for_disk({waits, writes, idle}, of_saver));
-    EXPECT_FALSE(waits_for_disk({waits, writes, saves, gone}, of_saver));
-    EXPECT_FALSE(waits_for_disk({waits, waits}, of_saver));
-    EXPECT_EQ(waits_for_disk({waits, idle, saves}, of_saver), of_saver);
+    EXPECT_EQ(waits_outside({waits, writes}, of_saver), !of_saver);
+    EXPECT_FALSE(waits_outside({waits, writes, idle}, of_saver));
+    EXPECT_FALSE(waits_outside({waits, writes, saves, gone}, of_saver));
+    EXPECT_FALSE(waits_outside({waits, waits}, of_saver));
+    EXPECT_EQ(waits_outside({waits, idle, saves}, of_saver), of_saver);
   }
-  EXPECT_EQ(time_out_text({waits, writes}, 0, milliseconds(2000), "barrier", true),
-            "rank 1 (host a) has waited 12.0 s for the disk to write d/shard. Rank 0 gave up after 12 s (6 "
-            "times the time-out of 2 s, the limit while ranks wait for the disk) in barrier. What each rank "
-            "does:\n"
-            "  rank 1 (host a) has waited 12.0 s for the disk to write d/shard\n"
-            "  rank 0 (host a) waits 2.0 s in barrier");
+  EXPECT_EQ(
+      time_out_text({waits, writes}, 0, milliseconds(2000), "barrier", true),
+      "rank 1 (host a) has waited 12.0 s for the disk to write d/shard. Rank 0 gave up after 12 s (6 "
+      "times the time-out of 2 s, the limit while ranks wait for the disk or for data) in barrier. What each rank "
+      "does:\n"
+      "  rank 1 (host a) has waited 12.0 s for the disk to write d/shard\n"
+      "  rank 0 (host a) waits 2.0 s in barrier");
   // One that hangs is to blame, not one that writes.
   EXPECT_EQ(time_out_text({waits, writes, {5, "host c", true, false, "hangs"}}, 0, milliseconds(2000), "x")
                 .find("rank 5 (host c) hangs. Rank 0 gave up after 2 s in x."),
@@ -144,7 +145,7 @@ TEST(ThreadWorld, ASlowDiskIsWaitedForUpToALimit) {
   EXPECT_EQ(text.find("rank 1 (host "), 0U) << text;
   for (const char* part : {" s for the disk to write d/shard. Rank ",
                            " gave up after 1200 ms (6 times the time-out of 200 ms, the limit while ranks "
-                           "wait for the disk) in barrier"})
+                           "wait for the disk or for data) in barrier"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <thread>
 
 #include "comm/thread_comm.h"
 #include "core/error.h"
@@ -46,6 +47,13 @@ class FlownRun {
     event.peer = peer;
     event.number = number;
     return of(rank).begin(event);
+  }
+  // By the thread that runs the plan.
+  void action(int rank) {
+    FlightEvent event;
+    event.kind = Kind::Action;
+    event.set_name("0F0");
+    of(rank).begin(event);
   }
   void call(int rank, int64_t number) { of(rank).end(begin(rank, number)); }
   FlightFiles files() const {
@@ -120,6 +128,33 @@ TEST(FlightVerdict, NamesAProcessThatWasKilledInACall) {
   FlightFiles files = run.files();
   files.logs[1].beat_ns -= 10'000'000'000;
   EXPECT_EQ(judge(files).never_came, (std::vector{1}));
+}
+
+// The thread that runs the plan of rank 1 hangs, and its background save waits for that of rank 0.
+TEST(FlightVerdict, AnotherThreadsWaitDoesNotExcuseARankThatHangs) {
+  FlownRun run(3);
+  std::vector<int32_t> saves;
+  for (int rank = 0; rank < 3; ++rank) saves.push_back(run.of(rank).add_group(std::array{0, 1, 2}));
+  for (int rank = 0; rank < 3; ++rank) run.action(rank);
+  std::thread([&] { run.begin(1, 0, "barrier", saves[1]); }).join();
+  for (const int rank : {0, 2}) run.begin(rank, 0);
+  const FlightVerdict verdict = judge(run.files());
+  EXPECT_EQ(verdict.never_came, (std::vector{1})) << verdict.text;
+  EXPECT_NE(verdict.text.find("never came to all_reduce, call 0 in the world of 3 ranks"), std::string::npos)
+      << verdict.text;
+}
+
+// Each waits for a call of another thread of the other one.
+TEST(FlightVerdict, ACircleOfWaitsBlamesNobody) {
+  FlownRun run(2);
+  const int32_t other = run.of(0).add_group(std::array{0, 1});
+  run.of(1).add_group(std::array{0, 1});
+  for (const int rank : {0, 1}) run.action(rank);
+  run.begin(0, 0);
+  run.begin(1, 0, "all_reduce", other);
+  const FlightVerdict verdict = judge(run.files());
+  EXPECT_EQ(verdict.never_came, std::vector<int>{});
+  EXPECT_EQ(verdict.text, "every rank that others wait for waits itself");
 }
 
 // Clocks of hosts differ by more than heartbeats do.

@@ -95,8 +95,8 @@ void MpiWorld::take(const News& news) {
   if (news.kind == News::Kind::Answer) {
     if (!asking_) return;
     RankReport& report = answers_[from].emplace(
-        RankReport{news.from, places_[from], true, news.waits != 0, news.text, news.on_disk != 0,
-                   news.saver_on_disk != 0, news.place, std::nullopt});
+        RankReport{news.from, places_[from], true, news.waits != 0, news.text, news.outside != 0,
+                   news.saver_outside != 0, news.place, std::nullopt});
     if (news.last_sign >= 0) report.last_sign = news.last_sign;
     beats_heard_[(from + places_.size() - 1) % places_.size()] = news.before_beat;
     return;
@@ -108,8 +108,8 @@ void MpiWorld::take(const News& news) {
   answer.kind = News::Kind::Answer;
   answer.from = rank_;
   answer.waits = mine.waits ? 1 : 0;
-  answer.on_disk = mine.on_disk ? 1 : 0;
-  answer.saver_on_disk = mine.saver_on_disk ? 1 : 0;
+  answer.outside = mine.outside ? 1 : 0;
+  answer.saver_outside = mine.saver_outside ? 1 : 0;
   answer.last_sign = mine.last_sign.value_or(-1);
   answer.before_beat = seconds_since(heard_before_);
   answer.set_place(mine.place);
@@ -179,7 +179,7 @@ RankReport MpiWorld::own_report() const {
     const std::string call = last_exchanges_ ? "exchange" : to_string(last_call_);
     report.doing = idle_text(fmt::format("{} in {}", call, *last_group_), seconds_since(last_at_));
   }
-  add_disk(report, *host_);
+  add_outside(report, *host_);
   if (recorder_) add_place(report, *recorder_);
   return report;
 }
@@ -239,9 +239,9 @@ void MpiWorld::give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> d
                        WaitClock& clock) {
   const auto reports = ask_all(held);
   if (!reports || done()) return;
-  const bool for_disk = waits_for_disk(*reports, host_->saver.load() == std::this_thread::get_id());
-  if (for_disk && clock.extend(kDiskTimeouts * clock.limit())) return;
-  const std::string why = time_out_text(*reports, rank_, clock.limit(), what, for_disk);
+  const bool outside = waits_outside(*reports, host_->saver.load() == std::this_thread::get_id());
+  if (outside && clock.extend(kOutsideTimeouts * clock.limit())) return;
+  const std::string why = time_out_text(*reports, rank_, clock.limit(), what, outside);
   if (last_words_ != nullptr) end_job(why);
   tell_others(why);
   set_broken(why);

@@ -123,8 +123,8 @@ class MpiWorld {
     int32_t from = 0;
     // Answer: the fields of RankReport.
     int32_t waits = 0;
-    int32_t on_disk = 0;
-    int32_t saver_on_disk = 0;
+    int32_t outside = 0;
+    int32_t saver_outside = 0;
     double last_sign = -1;   // below 0: there is none
     double before_beat = 0;  // seconds since the last heartbeat of the rank before the answering one
     char place[kPlaceBytes] = {};
@@ -172,7 +172,7 @@ class MpiWorld {
     return recorder_ && !saves ? recorder_->wait_limit(timeout_) : timeout_;
   }
   // Asks all ranks what they are doing and reports the answers. Returns if another rank does that, if `done`
-  // becomes true, or, with the clock extended, if the ranks wait for the disk. May release the lock while it waits.
+  // becomes true, or, with the clock extended, if the ranks wait for the disk or for data. May release the lock while it waits.
   void give_up(std::unique_lock<std::mutex>& held, FunctionRef<bool()> done, const std::string& what,
                WaitClock& clock);
   [[noreturn]] void end_job(const std::string& why);

@@ -25,7 +25,7 @@ void add_host(OptionTable& table, MeshConfig& mesh) {
   table
       .add("distributed-timeout-minutes", &mesh.distributed_timeout_minutes,
            "Minutes a rank waits for another before the run fails; six times as long while a checkpoint is "
-           "written. Time during which the whole run is suspended does not count.")
+           "written or data are late. Time during which the whole run is suspended does not count.")
       .range(0.001, 525'600)
       .of_execution();
   table

@@ -17,7 +17,8 @@ struct FlightEvent {
     Receive,     // message `number` from `peer`
     Copy,        // a copy between memories, or memory and a file, of `bytes` (recorded_copy.h): "offload"
   };
-  static constexpr size_t kNameBytes = 23;  // a longer name is cut
+  static constexpr size_t kNameBytes = 21;  // a longer name is cut
+  static constexpr uint16_t kUnknownThread = 0xffff;
 
   Kind kind = Kind::Part;
   std::array<char, kNameBytes> name_bytes = {};
@@ -26,6 +27,8 @@ struct FlightEvent {
   int64_t number = 0;
   int64_t bytes = 0;  // that this rank sends, counted as in comm/communicator.h, or copies
   // The fields below are set by the recorder.
+  // The thread that began it: a number within its process, as far as numbers suffice.
+  uint16_t thread = kUnknownThread;
   uint64_t ticket = 0;  // position in the order in which the rank's events began, counted from 0
   int64_t step = 0;     // the run's step, counted from 1; 0: before the first
   int64_t begin_ns = 0;

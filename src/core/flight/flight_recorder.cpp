@@ -20,7 +20,7 @@ namespace {
 using Word = std::atomic<uint64_t>;
 static_assert(sizeof(Word) == sizeof(uint64_t) && Word::is_always_lock_free, "words of a mapped file");
 
-constexpr uint64_t kMagic = 0x31544847494c4654;  // "TFLIGHT1"
+constexpr uint64_t kMagic = 0x32544847494c4654;  // "TFLIGHT2"
 constexpr size_t kHostBytes = 256;
 constexpr size_t kGroupWords = 8192;
 constexpr size_t kEventWords = 10;
@@ -55,6 +55,7 @@ struct Words {
   int32_t group, peer;
   FlightEvent::Kind kind;
   std::array<char, FlightEvent::kNameBytes> name;
+  uint16_t thread;
 };
 static_assert(sizeof(Words) == sizeof(Slot));
 constexpr size_t kBeginWord = 1, kEndWord = 2;
@@ -75,6 +76,7 @@ std::optional<FlightEvent> read_slot(const Slot& slot, uint64_t ticket) {
   FlightEvent event;
   event.kind = words.kind;
   event.name_bytes = words.name;
+  event.thread = words.thread;
   event.group = words.group;
   event.peer = words.peer;
   event.number = static_cast<int64_t>(words.number);
@@ -173,6 +175,14 @@ std::byte* map(const std::string& file, size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+// A number for the calling thread.
+uint16_t this_thread() {
+  static std::atomic<uint32_t> threads{0};
+  static thread_local const auto kMine = static_cast<uint16_t>(
+      std::min<uint32_t>(threads.fetch_add(1, std::memory_order_relaxed), FlightEvent::kUnknownThread));
+  return kMine;
+}
+
 Head& head_of(std::byte* memory) { return *reinterpret_cast<Head*>(memory); }
 Slot* slots_of(std::byte* memory) { return reinterpret_cast<Slot*>(memory + sizeof(Head)); }
 
@@ -233,7 +243,8 @@ uint64_t FlightRecorder::begin(const FlightEvent& event) {
                     event.group,
                     event.peer,
                     event.kind,
-                    event.name_bytes};
+                    event.name_bytes,
+                    this_thread()};
   std::array<uint64_t, kEventWords> raw{};
   std::memcpy(raw.data(), &words, sizeof words);
   Slot& slot = slots_of(memory_)[ticket % kSlots];

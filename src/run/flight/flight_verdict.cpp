@@ -63,6 +63,7 @@ class EndedRank {
     for (const auto& members : log.groups)
       communicators_.push_back(communicators.number_of(members, seen[members]++));
     for (const FlightEvent& event : log.events) {
+      if (event.kind <= Kind::Action) main_thread_ = event.thread;
       const auto key = key_of(event);
       if (!key) continue;
       auto [last, is_new] = last_begun_.try_emplace(key->channel(), event.number);
@@ -73,6 +74,12 @@ class EndedRank {
 
   const FlightLog& log() const { return log_; }
   const std::vector<FlightEvent>& open() const { return open_; }
+  // Whether the thread that runs the plan, and so orders all calls of the rank, is known and in no call.
+  bool runs_without_call() const {
+    return main_thread_ != FlightEvent::kUnknownThread &&
+           std::none_of(open_.begin(), open_.end(),
+                        [&](const FlightEvent& event) { return event.thread == main_thread_; });
+  }
   bool has_begun(const CallKey& key) const {
     const auto last = last_begun_.find(key.channel());
     return last != last_begun_.end() && last->second >= key.number;
@@ -113,6 +120,7 @@ class EndedRank {
   std::vector<int> communicators_;  // by index in log_.groups
   std::map<CallKey, int64_t> last_begun_;
   std::vector<FlightEvent> open_;
+  uint16_t main_thread_ = FlightEvent::kUnknownThread;  // the thread of parts and actions
 };
 
 using EndedRanks = std::map<int, EndedRank>;
@@ -343,6 +351,12 @@ FlightVerdict judge(const FlightFiles& files) {
     if (missing.contains(rank.rank) && (rank.waits_for.empty() || silent(rank.rank) > 0))
       verdict.never_came.push_back(rank.rank);
   }
+  // Ranks wait for each other in a circle if another thread of the one that hangs, such as that of a background save,
+  // waits too. The threads that run the plan then tell which rank it is.
+  if (verdict.never_came.empty())
+    for (const auto& [number, why] : missing)
+      if (why.proof == Missing::Proof::NeverBegan && ranks.at(number).runs_without_call())
+        verdict.never_came.push_back(number);
   const auto is_first = [&](int a, int b) {
     const Missing &left = missing.at(a), &right = missing.at(b);
     return std::tie(left.proof, left.since) < std::tie(right.proof, right.since);
