@@ -16,6 +16,7 @@
 
 #include "comm/mpi_module.h"
 #include "config/command_line/command_line.h"
+#include "config/command_line/given_names.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "launch/commands.h"
@@ -57,8 +58,9 @@ int after_output(int status) {
 }
 
 // Escapes the message, which may quote a file's content.
-void print_error(const std::exception& error) {
-  launch::say(stderr, fmt::format("trifold: {}\n", printable_message(error.what())));
+void print_error(const std::exception& error, const Remarks& remarks) {
+  launch::say(stderr, fmt::format("trifold: {}\n",
+                                  printable_message(with_given_names(error.what(), remarks.given_as))));
 }
 
 // Whether another process reports the error: with several processes only the one that failed does.
@@ -148,10 +150,9 @@ int run_with_others(const Request& request, const Remarks& remarks, const std::e
       request);
 }
 
-int dispatch(int argc, char** argv) {
+int dispatch(int argc, char** argv, Remarks& remarks) {
   const Environment environment{terminal_width(), mpi_launch_size().value_or(0)};
   Request request;
-  Remarks remarks;
   std::exception_ptr wrong;
   try {
     request = parse_command_line(argc, argv, environment, &remarks);
@@ -172,17 +173,18 @@ int main(int argc, char** argv) {
   reserve_standard_streams();
   launch::remove_scratch_on_signals();
   launch::name_unreadable_files();
+  Remarks remarks;
   try {
-    return after_output(dispatch(argc, argv));
+    return after_output(dispatch(argc, argv, remarks));
   } catch (const Error& error) {
-    if (!is_reported_elsewhere(error)) print_error(error);
+    if (!is_reported_elsewhere(error)) print_error(error, remarks);
     return error.kind() == ErrorKind::BadInput ? launch::kBadInput : launch::kFailed;
   } catch (const std::bad_alloc&) {
     launch::say(stderr, "trifold: out of memory\n");
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0)
       return after_output(launch::kFailed);  // fmt does not say which stream it is
-    print_error(error);
+    print_error(error, remarks);
   }
   return launch::kFailed;
 }

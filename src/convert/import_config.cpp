@@ -78,7 +78,8 @@ class FileImporter {
   ImportedConfig run() {
     for (const auto& [key, words] : keys_) take(key, words);
     for (const ForeignOption& entry : program_.keys)
-      if (entry.absent.kind != ForeignFate::Kind::Unlisted && is_missing(entry) && applies(entry))
+      if (entry.absent.kind != ForeignFate::Kind::Unlisted && is_missing(entry) && applies(entry) &&
+          entry_for(entry.name) == &entry)
         act(entry.name, {}, entry.absent, "not given");
     return std::move(result_);
   }
@@ -163,6 +164,10 @@ class FileImporter {
       rest.remove_prefix(std::min(word.size() + 1, rest.size()));
       if (word.starts_with("--"))
         options.push_back({std::string(word.substr(2)), {}});
+      else if (const size_t times = word.find('*'); times != std::string_view::npos)
+        options.back().values = {product(
+            word.substr(0, times) == "{}" ? word_at(words, 0, key) : std::string(word.substr(0, times)),
+            std::string(word.substr(times + 1)), key)};
       else if (word == "{}")
         options.back().values = words;
       else if (word.size() == 3 && word.front() == '{')
@@ -176,6 +181,20 @@ class FileImporter {
   std::string word_at(const std::vector<std::string>& words, size_t index, const std::string& key) const {
     if (index < words.size()) return words[index];
     bad_input("{}: {} has {} values, but {} are needed", file_, key, words.size(), index + 1);
+  }
+
+  // The value `number` of `key` times the value of the key `other`.
+  std::string product(const std::string& number, const std::string& other, const std::string& key) const {
+    constexpr int kDigits = 15;  // without the last digits of a product of decimal fractions
+    const auto value_of = [&](const std::string& text, const std::string& name) {
+      try {
+        return parse_double(text);
+      } catch (const Error& error) {
+        bad_input("{}: {}: {}", file_, printable(name), error.what());
+      }
+    };
+    const double value = value_of(number, key) * value_of(word_at(keys_.at(other), 0, other), other);
+    return fmt::format("{:.{}g}", value, kDigits);
   }
 
   void set(GivenOption option, const std::string& key) {

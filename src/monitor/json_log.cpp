@@ -23,7 +23,8 @@ void cut_last_line(const std::string& path) {
   file.seekg(static_cast<std::streamoff>(begin));
   const std::string end(std::istreambuf_iterator<char>(file), {});
   const size_t last = end.rfind('\n');
-  if (last != std::string::npos && last + 1 < end.size()) fs::resize_file(path, begin + last + 1, ignored);
+  const size_t kept = last == std::string::npos ? 0 : last + 1;
+  if (kept < end.size() && (kept > 0 || begin == 0)) fs::resize_file(path, begin + kept, ignored);
 }
 
 }  // namespace

@@ -194,14 +194,16 @@ bool is_log_line(std::string_view line) {
   return object.is_object() && object.contains("step") && object["step"].is_number_integer();
 }
 
-// Whether the first and the last complete line are lines of a log. A kill may have cut off the line after the last one.
+// Whether the first and the last complete line are lines of a log. A kill may have cut off the line after the last one,
+// or the only one.
 bool is_log(const Ends& ends) {
+  constexpr std::string_view kBegin = "{\"step\":";
   const size_t first = ends.first.find('\n');
   const size_t last = ends.last.rfind('\n');
-  if (first == std::string::npos || last == std::string::npos) return false;
+  if (first == std::string::npos || last == std::string::npos)
+    return ends.first.starts_with(kBegin) && !nlohmann::json::accept(ends.first);
   const size_t before = last == 0 ? std::string::npos : ends.last.rfind('\n', last - 1);
   const size_t begin = before == std::string::npos ? 0 : before + 1;
-  constexpr std::string_view kBegin = "{\"step\":";
   return is_log_line(ends.first.substr(0, first)) && is_log_line(ends.last.substr(begin, last - begin)) &&
          kBegin.starts_with(std::string_view(ends.last).substr(last + 1, kBegin.size()));
 }

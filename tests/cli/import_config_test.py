@@ -81,7 +81,16 @@ RATES = [
      {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 0.01, "warmup_min_lr": 1e-5, "warmup_type": "linear", "total_num_steps": 99}},
      ["--lr 0.01 ", "--lr-warmup-init 1e-05 ", "--min-lr 1e-05 ", "--lr-decay-iters 99 ", "- warmup_type not given"]),
     ({"type": "Adam", "params": {"lr": 3e-4}}, {"type": "WarmupCosineLR", "params": {"warmup_type": "log", "warmup_num_steps": 7}},
-     ["--lr 0.0003 ", "cos_min_ratio not given: not available", "warmup_type log: not available", "--lr-warmup-iters 7 "]),
+     ["--lr 0.0003 ", "--min-lr 3e-08 ", "- cos_min_ratio", "warmup_type log: not available", "--lr-warmup-iters 7 "]),
+    ({"type": "Adam", "params": {"lr": 3e-4}}, {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1, "warmup_min_ratio": 0.01}},
+     ["--lr 0.0003 ", "--min-lr 3e-05 ", "--lr-warmup-init 3e-06 "]),
+    ({"type": "Adam", "params": {"lr": "auto"}}, {"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1}},
+     ["cos_min_ratio 0.1: not available: give --min-lr: this times the rate", "- --min-lr 3"]),
+    (None, {"type": "WarmupCosineLR"}, ["cos_min_ratio not given: not available"]),
+    (None, {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}}, ["scheduler.type is not WarmupCosineLR"]),
+    ({"type": "Lamb", "params": {"weight_decay": 0.02}}, None, ["--optimizer lamb", "--weight-decay 0.02 "]),
+    ({"type": "Lamb", "params": {"weight_decay": 0}}, None, ["--optimizer lamb", "- --weight-decay 0 ", "weight_decay 0: not available: give"]),
+    ({"type": "Lamb", "params": {"lr": 1}}, None, ["- --weight-decay 0 ", "weight_decay not given: not available: give --weight-decay above 0"]),
 ]
 # Keys that a valid file has side by side.
 NEIGHBOURS = [
@@ -158,7 +167,8 @@ class ImportConfig(ProgramTest):
 
     def test_a_run_takes_what_is_printed(self):
         model = "--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 32 --vocab-size 64 --mock-data --train-iters 9".split()
-        for optimizer in ({"type": "SGD", "params": {"lr": 0.1}}, {"type": "Adagrad", "params": {"lr": 0.1, "eps": 1e-8, "betas": [0.9, 0.9]}}):
+        for optimizer in ({"type": "SGD", "params": {"lr": 0.1}}, {"type": "Adagrad", "params": {"lr": 0.1, "eps": 1e-8, "betas": [0.9, 0.9]}},
+                          {"type": "Lamb", "params": {"lr": 0.1}}):
             for scheduler in ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
                 with self.subTest(optimizer, scheduler=scheduler):
                     params = {"warmup_num_steps": 3, "warmup_min_lr": 1e-5, "total_num_steps": 9}
@@ -197,6 +207,7 @@ class ImportConfig(ProgramTest):
                            ('{"train_batch_size": "many"}', "train_batch_size: --global-batch-size 'many' is not a whole number"),
                            ('{"train_batch_size": {"a": {}}}', "has no key of DeepSpeed"),
                            ('{"train_batch_size": [1, 2]}', "takes one value, but 2 are given"),
+                           ('{"optimizer": {"params": {"lr": "x"}}, "scheduler": {"type": "WarmupCosineLR"}}', "optimizer.params.lr: "),
                            ('{"optimizer": {"params": {"betas": [0.9]}}}', "optimizer.params.betas has 1 values, but 2 are needed"),
                            ('{"train_batch_size": 1e400}', "file"), ("{" * 100, "file"), ('{"a":' * 100 + "1" + "}" * 100, "file"),
                            ("&a [*a]", "file"), ('{"fp16": {"enabled": true}, "fp16": {"enabled": false}}', None)):

@@ -143,6 +143,13 @@ class Runs(ProgramTest):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.trifold("pretrain", *run, "--vocab-file", "t.json", "--merge-file", "merges.txt", status=2)
+        # Messages name own options, and what was given for them.
+        for words, why in ((["--vocab-file", "vocab.json"], "(--tokenizer-model was given as --vocab-file)"),
+                           (["--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", "vocab.json", "--merge-file", "merges.txt"], "")):
+            _, message = self.trifold("pretrain", *run, *words, status=2)
+            self.assertIn(why, message)
+        _, message = self.trifold("pretrain", *run, "--tokenizer-model", "vocab.json", status=2)
+        self.assertNotIn("given as", message)
 
     def test_checkpoints_without_the_optimizer(self):
         run = [*TINY, *MOCK, "--lr-decay-iters", 6, "--f64"]

@@ -209,6 +209,21 @@ class Report(OwnModelsTest):
         _, err = self.trifold("report", "log", "--output", "page.html", status=2)
         self.assertRegex(err, r"log:3: .*")
 
+    def test_a_log_that_ends_within_its_first_line(self):
+        """A run that was killed at once, or has only begun; a later run may append to it."""
+        (self.folder / "run").mkdir()
+        for text in ('{"st', '{"step":0,"event":"start","comm'):
+            (self.folder / "run" / "log").write_text(text)
+            for run in ("run", "run/log"):
+                _, err = self.trifold("report", run, "--output", "page.html", status=2)
+                self.assertIn("run/log ends within its first line", err)
+        self.pretrain("--train-iters", 2, "--log-json", "run/log")
+        self.assertEqual(len(self.losses("run/log")), 2)
+        self.report("run")
+        (self.folder / "run" / "log").write_text('{"step":1,"loss":2}')  # complete, so it is not what a kill leaves
+        _, err = self.pretrain("--train-iters", 2, "--log-json", "run/log", status=2)
+        self.assertIn("is not a log of Trifold", err)
+
     def test_numbers_at_their_limits_are_drawn(self):
         values = [0, -1e308, 1e308, 5e-324, 1e-300, -0.0, 1]
         self.write_log("log", *[{"step": step, "loss": value, "lr": 1e300, "grad_norm": 10.0**(step * 40 - 100), "step_seconds": None}

@@ -1,6 +1,7 @@
 // The table of the program's commands. A new command is
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@ struct Environment {
 struct Remarks {
   CommandFiles files;              // files that the words name
   std::vector<std::string> notes;  // "--save-interval 5 has no effect without --save DIR"
+  // For messages (given_names.h): "tokenizer-model" -> "--vocab-file". Also there if the words have mistakes.
+  std::map<std::string, std::string> given_as;
 };
 
 struct CommandInfo {

@@ -235,6 +235,7 @@ class Reader {
     const auto spelling = spellings.find(option.name);
     const std::string source =
         spelling == spellings.end() ? place : fmt::format("{}, as {}", place, spelling->second);
+    if (spelling != spellings.end()) parsed_.given_as[option.name] = spelling->second;
     try {
       set_value(option, words());
       std::string& origin = parsed_.origins[option.name];

@@ -162,6 +162,7 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
     config = Config();  // help shows defaults
     return TextRequest{help_text(info, table, environment.terminal_width)};
   }
+  remarks.given_as = parsed.given_as;
   take_processes(config, environment.mpi_processes, parsed);
   take_positional(config, parsed);
   note_given(config, parsed);

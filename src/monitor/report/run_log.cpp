@@ -30,7 +30,8 @@ bool begins_like_a_log(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string begin(kBegin.size(), '\0');
   file.read(begin.data(), std::ssize(begin));
-  return file && begin == kBegin;
+  begin.resize(static_cast<size_t>(file.gcount()));
+  return !begin.empty() && kBegin.starts_with(begin);  // a log may end within its first line
 }
 
 // The only log in a folder.
@@ -84,8 +85,12 @@ class Reader {
   RunLog read() {
     while (const std::optional<std::string_view> line = lines_.next())
       if (!take(*line)) break;
-    if (log_.curves.empty() && log_.events.empty() && log_.starts == 0)
-      bad_input("{} has no lines of a log: give a file that --log-json wrote", log_.path);
+    const bool is_empty = log_.curves.empty() && log_.events.empty() && log_.starts == 0;
+    if (is_empty && begins_like_a_log(log_.path))
+      bad_input(
+          "{} ends within its first line: the run is still writing it, or was killed; there is nothing to report",
+          log_.path);
+    if (is_empty) bad_input("{} has no lines of a log: give a file that --log-json wrote", log_.path);
     return std::move(log_);
   }
 

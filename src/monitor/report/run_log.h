@@ -37,7 +37,8 @@ struct RunLog {
 };
 
 // `run` is a log, or a folder with exactly one. BadInput, naming file and line, for anything else. An incomplete last
-// line, of a run that is still writing or was killed, is ignored.
+// line, of a run that is still writing or was killed, is ignored; a log that has no other line is BadInput too, and the
+// message says so.
 RunLog read_run_log(const std::string& run);
 
 }  // namespace trifold
