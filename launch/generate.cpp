@@ -7,10 +7,8 @@
 #include "core/error.h"
 #include "launch/commands.h"
 #include "run/ranks.h"
-#include "tokenize/incremental_decoder.h"
-#include "tokenize/unicode/unicode.h"
 #include "train/checkpoint_model.h"
-#include "train/sampler.h"
+#include "train/continuation.h"
 
 namespace trifold::launch {
 
@@ -34,35 +32,22 @@ std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const Chec
   return tokenizer;
 }
 
-// The token that precedes training texts.
-int32_t start_token(const Tokenizer& tokenizer) {
-  const bool bytes = dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
-  return bytes ? '\n' : tokenizer.eod().value_or('\n');
-}
-
 void show(std::string_view text) {
   fmt::print("{}", text);
   std::fflush(stdout);
 }
 
-// Prints one continuation of the prompt as it is generated, in whole characters.
+// Prints one continuation of the prompt as it is generated.
 void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateConfig& config,
                   int64_t sample) {
-  std::vector<int32_t> tokens;
-  tokenizer.encode(config.prompt, tokens);
-  IncrementalDecoder decoder(tokenizer, tokens);
-  const std::string prompt = replace_invalid_utf8(config.prompt);
-  show(std::string_view(prompt).substr(0, stable_size(prompt)));
-  if (tokens.empty()) tokens = {start_token(tokenizer)};  // not shown
-  const SamplingRule rule{config.temperature, config.top_k, config.top_p};
-  for (int64_t i = 0; i < config.max_new_tokens; ++i) {
-    const auto position = static_cast<uint64_t>(sample * config.max_new_tokens + i);
-    const int32_t token = sampler.next(tokens, rule, config.seed, position);
-    if (tokenizer.eod() && token == *tokenizer.eod()) break;
-    tokens.push_back(token);
-    show(decoder.add(token));
-  }
-  show(decoder.finish());
+  const Drawing drawing{{config.temperature, config.top_k, config.top_p},
+                        config.seed,
+                        static_cast<uint64_t>(sample * config.max_new_tokens),
+                        config.max_new_tokens};
+  continue_text(sampler, tokenizer, config.prompt, drawing, [](std::string_view piece) {
+    show(piece);
+    return true;
+  });
   fmt::print("\n");
 }
 

@@ -183,6 +183,8 @@ void Progress::on_start(const RunReport& report) {
 
 namespace {
 
+constexpr size_t kMostSampleBytes = 400;
+
 // The busiest expert of all blocks, and the dropped choices of all blocks together.
 std::string text_of_loads(const StepReport& report) {
   if (report.expert_loads.empty()) return "";
@@ -206,10 +208,13 @@ std::string Progress::describe(const StepReport& report) const {
   const std::string loss =
       report.skip == StepSkip::NoTokens ? "no loss" : fmt::format("loss {:.4f}", report.loss);
   const std::string skipped = report.skipped() ? fmt::format("skipped: {}  ", reason_of(report.skip)) : "";
-  return fmt::format("step {:>6}/{}  {}  {}{}grad norm {:.3f}  lr {:.3e}  {}{}{} {}/s  MFU {:.0f}%  ETA {}",
-                     report.step, last_step(), loss, routers, text_of_loads(report), report.grad_norm,
-                     report.lr, scale, skipped, rate_text(report.tokens_per_second), unit_, 100 * report.mfu,
-                     remaining(report.step));
+  const std::string zeros = report.num_zeros ? fmt::format("zeros {}  ", *report.num_zeros) : "";
+  const std::string params =
+      report.params_norm ? fmt::format("params norm {:.3f}  ", *report.params_norm) : "";
+  return fmt::format(
+      "step {:>6}/{}  {}  {}{}grad norm {:.3f}  {}{}lr {:.3e}  {}{}{} {}/s  MFU {:.0f}%  ETA {}", report.step,
+      last_step(), loss, routers, text_of_loads(report), report.grad_norm, zeros, params, report.lr, scale,
+      skipped, rate_text(report.tokens_per_second), unit_, 100 * report.mfu, remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {
@@ -240,6 +245,11 @@ void Progress::on_eval(const EvalReport& report) {
                     report.step, of, single(report.unit)));
   print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  ({} {} in {:.1f} s)", report.step, of,
                          report.loss, report.tokens, report.unit, report.seconds));
+}
+
+void Progress::on_sample(int64_t step, const std::string& text) {
+  write_event("sample", {{"text", text}});
+  print_line(fmt::format("step {:>6}/{}  sample: {}", step, last_step(), printable(text, kMostSampleBytes)));
 }
 
 void Progress::on_scores(int64_t step, const Scores& scores) {

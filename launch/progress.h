@@ -79,6 +79,7 @@ class Progress final : public RunObserver, public ProgressLines {
   void on_start(const RunReport& report) override;
   void on_step(const StepReport& report) override;
   void on_eval(const EvalReport& report) override;
+  void on_sample(int64_t step, const std::string& text) override;
   void on_scores(int64_t step, const Scores& scores) override;
   void on_saved(int64_t step, const std::string& directory) override;
   void on_early_stop(const BestEvaluation& best) override { tell_early_stop(best); }

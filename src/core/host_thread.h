@@ -1,6 +1,6 @@
-// HostThread records whether the thread that runs a rank is blocked: by other ranks, by streams that may wait
-// for them, by the disk, or by data that are not there yet. If the thread is not blocked, or if it is stopped (SIGSTOP, a debugger), the rank is a
-// straggler that others wait for. A thread that waits by polling is stopped if it has not polled for a while.
+// HostThread records whether the thread that runs a rank is blocked: by other ranks, by streams that may wait for them,
+// by the disk, or by data that are late. If the thread is not blocked, or if it is stopped (SIGSTOP, a debugger), the
+// rank is a straggler that others wait for. A thread that waits by polling is stopped if it has not polled for a while.
 #pragma once
 
 #include <atomic>

@@ -7,10 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "core/exact_sum.h"
 #include "data_parallel/gradient_buffer.h"
+#include "data_parallel/shared_sums.h"
 
 namespace trifold {
+
+// The segments of a unit that are summed on this rank and counted by it, so that all ranks together count every element
+// of the model once; none in a unit of copies.
+std::vector<FlatLayout::Segment> counted_segments(const FlatLayout& layout, const FlatLayout::Unit& unit,
+                                                  const GradientBuffer& grads, const Mesh& mesh);
 
 class GradNorm {
  public:
@@ -26,12 +31,9 @@ class GradNorm {
  private:
   const GradientBuffer& grads_;
   const Mesh& mesh_;
-  const OpTable& ops_;
   std::vector<FlatLayout::Segment> counted_;
-  Buffer partials_;  // f64, one for each chunk
-  Buffer sum_;       // exact sum of the partials, read by the host
-  std::vector<int64_t> limbs_;
-  std::vector<double> norms_;
+  ChunkedSquares chunks_;
+  SharedSums sums_;
 };
 
 // The factor that scales a gradient of norm `norm` down to `limit` (Megatron-LM's rule: limit / (norm + 1e-6)); 1 if

@@ -33,6 +33,8 @@ RunRecord record_of(const StepReport& report) {
   if (!report.block_grad_norms.empty())
     record.values["block_grad_norms"] =
         std::vector<double>(report.block_grad_norms.begin(), report.block_grad_norms.end());
+  if (report.params_norm) record.values["params_norm"] = finite_number(*report.params_norm);
+  if (report.num_zeros) record.values["num_zeros"] = *report.num_zeros;
   if (report.router_balance) {
     record.values["router_balance"] = finite_number(*report.router_balance);
     record.values["router_z"] = finite_number(report.router_z);

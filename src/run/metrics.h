@@ -51,6 +51,10 @@ struct StepReport {
   // [block of the model] Gradient norms before clipping, with --log-block-grad-norms if the step changed the model;
   // valid until the next step.
   std::span<const double> block_grad_norms = {};
+  // With --log-params-norm: the L2 norm of all parameters after the step.
+  std::optional<double> params_norm;
+  // With --log-num-zeros-in-grad, if the step changed the model: the elements of the model whose gradient is zero.
+  std::optional<int64_t> num_zeros;
   double loss_scale = 1;
   double next_loss_scale = 1;   // loss scale of the next step
   int64_t tokens = 0;           // tokens of the step on all ranks; padding does not count
@@ -154,6 +158,8 @@ class RunObserver : public SaveObserver {
   virtual void on_start(const RunReport& report) = 0;
   virtual void on_step(const StepReport& report) = 0;
   virtual void on_eval(const EvalReport& report) = 0;
+  // Called after the on_eval of the same step with --sample-prompt: the prompt and the model's continuation.
+  virtual void on_sample(int64_t /*step*/, const std::string& /*text*/) {}
   // Called after the on_eval of the same step if the data belong to a task.
   virtual void on_scores(int64_t /*step*/, const Scores& /*scores*/) {}
 };

@@ -14,9 +14,11 @@
 #include "plan/memory_fit.h"
 #include "run/device.h"
 #include "run/loop.h"
+#include "run/ranks.h"
 #include "tasks/bert_samples.h"
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
+#include "train/continuation.h"
 #include "train/mock_text.h"
 #include "train/model_start.h"
 
@@ -193,6 +195,7 @@ PretrainJob prepare(PretrainConfig config) {
     resolve_vocabulary(job.config.model, job.config.data);
     if (const auto check_micro_batch = language_family(job.config.model).check_micro_batch)
       check_micro_batch(job.config.model, job.config.batch.micro_batch_size);
+    check_prompt(job.config.eval, job.config.data);
     open_data(job);
   });
 }
@@ -263,12 +266,15 @@ class PretrainRun final : public TrainingRun {
     return measure_ && (interval_ends() || trainer_.steps_done() == config_.batch.train_iters);
   }
 
+  void sample(const std::atomic<int>& signal);
+
   const PretrainJob& job_;
   const PretrainConfig& config_;
   RunObserver* observer_;
   const Measure& measure_;
   Trainer trainer_;
-  std::string reported_note_;  // note on failed captures that was already reported
+  std::optional<PromptSample> sample_;  // on the rank that reports, from its first sample on
+  std::string reported_note_;           // note on failed captures that was already reported
 };
 
 bool PretrainRun::advance(const std::atomic<int>& signal) {
@@ -284,12 +290,25 @@ bool PretrainRun::advance(const std::atomic<int>& signal) {
   return std::any_of(steps.begin(), steps.end(), [](const StepReport& step) { return !step.skipped(); });
 }
 
+// One rank computes; the others wait, so that all learn the same duration of an evaluation.
+void PretrainRun::sample(const std::atomic<int>& signal) {
+  Communicator& world = trainer_.replica().world();
+  abort_on_error(world, [&] {
+    if (observer_ != nullptr) {
+      if (!sample_) sample_.emplace(trainer_.replica(), config_);
+      observer_->on_sample(trainer_.steps_done(), sample_->draw(signal));
+    }
+    world.barrier();
+  });
+}
+
 Evaluation PretrainRun::evaluate(const std::atomic<int>& signal) {
   Evaluation evaluation;
   if (validates()) {
     if (const std::optional<EvalReport> report = trainer_.evaluate(&signal)) {
       if (report->tokens > 0) evaluation.value = report->loss;
       if (observer_ != nullptr) observer_->on_eval(*report);
+      if (config_.eval.sample_prompt) sample(signal);
     }
   }
   if (!measures() || trainer_.stop_agreed()) return evaluation;

@@ -41,7 +41,10 @@ Sampler::Sampler(Replica& replica, const ModelConfig& model, int64_t vocab)
       keep_(0),
       scratch_(0),
       tokens_(Buffer::shared(static_cast<size_t>(window_) * 16, replica.ops().device)) {
-  check(replica.world().size() == 1, "sampling runs on one rank, but there are {}", replica.world().size());
+  const MeshSizes& sizes = replica.mesh().sizes();
+  check(sizes.ranks() == sizes[Axis::Dp] && sizes.ranks(kExpertShareAxes) == 1 &&
+            !replica.layout().zero().stage.parameters,
+        "sampling needs a rank that holds the whole model, but the mesh is {}", replica.description());
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
   Arena keep = Arena::measuring();

@@ -1,5 +1,5 @@
-// Sampler continues a token sequence with a trained model. One rank, one sequence at a time; every new token computes
-// the whole window again (there is no key-value cache).
+// Sampler continues a token sequence with a model. One rank, one sequence at a time; every new token computes the whole
+// window again (there is no key-value cache).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ int64_t draw_token(std::span<const double> logits, const SamplingRule& rule, dou
 
 class Sampler {
  public:
-  // `replica` must have one rank and outlive the sampler; `model` must be resolved. Only ids below `vocab`, the
+  // `replica` must hold the whole model (only data ranks, and weights that are not sharded) and outlive the sampler, which
+  // has memory of its own for activations; `model` must be resolved. Only ids below `vocab`, the
   // tokenizer's size, are drawn; the model may have more.
   Sampler(Replica& replica, const ModelConfig& model, int64_t vocab);
 

@@ -78,6 +78,12 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
   if (config.log.log_block_grad_norms)
     block_norms_ =
         std::make_unique<BlockNorms>(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops());
+  if (config.log.log_params_norm)
+    param_norm_ = std::make_unique<ParamNorm>(replica_.layout().flat(), grads_, optimizer_, replica_.mesh(),
+                                              replica_.ops());
+  if (config.log.log_num_zeros_in_grad)
+    grad_zeros_ = std::make_unique<GradZeros>(replica_.layout().flat(), grads_, replica_.mesh(),
+                                              replica_.ops(), accumulate_type(replica_.dtype()));
   if (config.model.num_experts) loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }
@@ -265,6 +271,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   if (!window_ && checked_ < config_.log.check_overlap) repeat_without_overlap();
   compare_before_update();
   const double norm = window_ ? 0 : update(sums_[0]);
+  if (param_norm_) params_norm_ = param_norm_->measure(replica_.compute());
   const std::span<const double> norms = window_ ? window_->finish() : std::span(&norm, 1);
   const Agreement agreed = agree(signal != nullptr && signal->load() != 0, traffic);
   stop_agreed_ = agreed.stop;
@@ -312,6 +319,7 @@ void Trainer::compare_before_update() {
 
 double Trainer::update(const LossSums& sums) {
   block_grad_norms_.clear();
+  num_zeros_.reset();
   if (sums.weight == 0) return 0;  // all tokens are masked, so every gradient is 0
   Stream& stream = replica_.compute();
   // Gradients belong to the sum of the loss over all tokens, times the loss scale; this factor turns them into
@@ -329,6 +337,7 @@ double Trainer::update(const LossSums& sums) {
   if (block_norms_)
     for (const double of_block : block_norms_->measure(stream))
       block_grad_norms_.push_back(mean_factor * of_block);
+  if (grad_zeros_) num_zeros_ = grad_zeros_->count(stream);
   if (loads_) {
     loads_->move_biases();
     loads_->keep_choices();

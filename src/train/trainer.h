@@ -14,6 +14,7 @@
 #include "data/read_ahead.h"
 #include "data_parallel/block_norms.h"
 #include "data_parallel/grad_norm.h"
+#include "data_parallel/grad_zeros.h"
 #include "data_parallel/gradient_buffer.h"
 #include "optim/loss_scaler.h"
 #include "plan/planned_run.h"
@@ -27,6 +28,7 @@
 #include "train/evaluation.h"
 #include "train/expert_loads.h"
 #include "train/replica.h"
+#include "zero/param_norm.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -201,6 +203,10 @@ class Trainer final : public Savable {
   GradNorm norm_;
   std::unique_ptr<BlockNorms> block_norms_;  // only with --log-block-grad-norms
   std::vector<double> block_grad_norms_;     // last step; empty: not measured
+  std::unique_ptr<ParamNorm> param_norm_;    // only with --log-params-norm
+  std::optional<double> params_norm_;        // after the last step
+  std::unique_ptr<GradZeros> grad_zeros_;    // only with --log-num-zeros-in-grad
+  std::optional<int64_t> num_zeros_;         // last step; absent: not counted
   LossScaler scaler_;
   int64_t expert_layers_;
   std::unique_ptr<ExpertLoads> loads_;  // only with experts

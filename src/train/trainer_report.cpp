@@ -41,6 +41,8 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     }
     report.grad_norm = norms[i];
     report.block_grad_norms = block_grad_norms_;
+    report.params_norm = params_norm_;
+    report.num_zeros = num_zeros_;
     report.lr = rate_of(before - skipped);
     report.loss_scale = loss_scale;
     report.next_loss_scale = scaler_.scale();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data_parallel/grad_norm.h"
+
 namespace trifold {
 
 namespace {
@@ -9,8 +11,6 @@ namespace {
 size_t parts_of(const UpdateRule& rule, DType dtype) {
   return rule.state_names().size() + (accumulate_type(dtype) == dtype ? 0 : 1);
 }
-
-int64_t chunks(int64_t elements) { return (elements + kNormChunk - 1) / kNormChunk; }
 
 }  // namespace
 
@@ -50,7 +50,8 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       runs_.push_back(
           FlatLayout::joined(segments, [this](ParamId a, ParamId b) { return decay_of(a) == decay_of(b); }));
   if (rule_->needs_norms())
-    squares_ = Buffer::shared(static_cast<size_t>(2 * chunks(largest)) * sizeof(double), ops.device);
+    squares_ = Buffer::shared(static_cast<size_t>(2 * ChunkedSquares::chunks_of(largest)) * sizeof(double),
+                              ops.device);
   if (!masters_) {
     weights_.initialise(seed, stream);
     return;
@@ -137,7 +138,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
   sums_.assign(2 * static_cast<size_t>(params.size()), {});
   for (size_t unit = 0; unit < segments_.size(); ++unit)
     stream_through(unit, [&](const FlatLayout::Segment& segment) {
-      const int64_t count = chunks(segment.count);
+      const int64_t count = ChunkedSquares::chunks_of(segment.count);
       const Tensor squares = squares_.tensor(DType::F64, {2, count});
       const Tensor of_weight = squares.rows(0, 1).reshape({count});
       const Tensor of_direction = squares.rows(1, 2).reshape({count});
@@ -149,19 +150,10 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
       sums_[at].add(std::span<const double>(of_weight.as<double>(), static_cast<size_t>(count)));
       sums_[at + 1].add(std::span<const double>(of_direction.as<double>(), static_cast<size_t>(count)));
     });
-  limbs_.clear();
-  for (ExactSum& sum : sums_) limbs_.insert(limbs_.end(), sum.limbs().begin(), sum.limbs().end());
-  Stream host = stream.host();
-  mesh_.comm(kStageAxes)
-      .all_reduce({limbs_.data(), DType::I64, {static_cast<int64_t>(limbs_.size())}}, Reduce::Sum, host);
-  const auto total = [&](size_t index) {
-    ExactSum sum;
-    sum.add_limbs(std::span<const int64_t>(limbs_).subspan(index * ExactSum::kLimbs, ExactSum::kLimbs));
-    return sum.value();
-  };
+  const std::span<const double> totals = shared_.over(mesh_.comm(kStageAxes), sums_, stream);
   for (int i = 0; i < params.size(); ++i) {
     const auto at = 2 * static_cast<size_t>(i);
-    ratios_.push_back(rule_->trust_ratio(total(at), total(at + 1), decay_of({i}), values));
+    ratios_.push_back(rule_->trust_ratio(totals[at], totals[at + 1], decay_of({i}), values));
   }
 }
 
@@ -208,6 +200,21 @@ std::vector<ShardedOptimizer::Piece> ShardedOptimizer::pieces() const {
         pieces.push_back({rule_->state_names()[i], segment, part(i + (masters_ ? 1 : 0), segment)});
     }
   return pieces;
+}
+
+void ShardedOptimizer::visit_counted(FunctionRef<void(Tensor values)> use, Stream& stream) const {
+  const bool in_file = !weights_.offload().empty();
+  for (const FlatLayout::Unit& unit : layout_.units())
+    for (const FlatLayout::Segment& segment : counted_segments(layout_, unit, grads_, mesh_)) {
+      const int64_t size = in_file ? kOffloadWindow : segment.count;
+      for (int64_t begin = 0; begin < segment.count; begin += size) {
+        const FlatLayout::Segment window = part_of(segment, begin, begin + size);
+        use(masters_ ? part(0, window) : weights_.owned(window));
+        if (!in_file) continue;
+        stream.synchronize();
+        release(window);
+      }
+    }
 }
 
 void ShardedOptimizer::refresh_weights(Stream& stream) {

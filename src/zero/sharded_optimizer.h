@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "config/fields/config.h"
-#include "core/exact_sum.h"
+#include "core/function_ref.h"
 #include "data_parallel/gradient_buffer.h"
+#include "data_parallel/shared_sums.h"
 #include "optim/step_numbers.h"
 #include "optim/update_rule.h"
 #include "zero/param_store.h"
@@ -42,6 +43,10 @@ class ShardedOptimizer {
   };
   // Weights (or their masters) and state.
   std::vector<Piece> pieces() const;
+  // Calls use(values) for all weights, or masters, that this rank counts (counted_segments), in pieces whose sizes are
+  // multiples of kNormChunk, except for the last piece of a parameter. State in a file is visited in windows,
+  // which are released after `use` and the work that it enqueued on `stream`.
+  void visit_counted(FunctionRef<void(Tensor values)> use, Stream& stream) const;
   // Called after the pieces were overwritten: updates the weights on all ranks to match.
   void refresh_weights(Stream& stream);
   // Bytes in the memory of the computing device: masters and state, or the window if they are in a file.
@@ -96,7 +101,7 @@ class ShardedOptimizer {
   // For rules that need norms, by parameter: sums of squares of weights and directions, and the trust ratios.
   Buffer squares_;  // f64 [2, chunks of the largest segment]
   std::vector<ExactSum> sums_;
-  std::vector<int64_t> limbs_;
+  SharedSums shared_;
   std::vector<double> ratios_;
   StepNumbers numbers_;  // a row for each parameter
 };

@@ -21,11 +21,12 @@ struct Parsed {
   // The source of each given option's value: "command line", "run.ini:3", "command line, instead of run.ini:3",
   // "command line, as --use-distributed-optimizer".
   std::map<std::string, std::string> origins;
-  std::map<std::string, std::string> given_as;  // options given by those of other programs: "--vocab-file"
-  std::vector<std::string> positional;          // words that belong to no option
-  std::vector<std::string> problems;            // mistakes, one message each
-  std::vector<std::string> notes;               // given words without effect, one message each
-  std::set<std::string> doubtful;               // options named in `problems`; their fields are invalid
+  // The option of another program that the user gave in place of an option: "--vocab-file".
+  std::map<std::string, std::string> given_as;
+  std::vector<std::string> positional;  // words that belong to no option
+  std::vector<std::string> problems;    // mistakes, one message each
+  std::vector<std::string> notes;       // given words without effect, one message each
+  std::set<std::string> doubtful;       // options named in `problems`; their fields are invalid
   bool file_is_unread = false;        // --config could not be read, so options that look missing may be in it
   std::optional<std::string> config;  // the file of --config
   bool overwrite = false;             // --overwrite

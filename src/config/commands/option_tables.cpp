@@ -13,7 +13,6 @@
 #include "config/subjects/model_family.h"
 #include "config/subjects/plan.h"
 #include "config/subjects/precision.h"
-#include "config/subjects/recommenders/clicks.h"
 #include "config/subjects/schedule.h"
 #include "config/subjects/tasks.h"
 #include "config/subjects/text.h"
@@ -61,8 +60,9 @@ OptionTable options_of(PretrainConfig& config) {
   add_optimizer_state(table, config.checkpoint);
   add_upcycling(table, config.checkpoint);
   add_eval(table, config.eval);
+  add_sample_prompt(table, config.eval);
   add_log(table, config.log);
-  add_block_norms(table, config.log);
+  add_model_numbers(table, config.log);
   table.group("Layout");
   table
       .add("auto-layout", &config.auto_layout,
@@ -135,7 +135,7 @@ OptionTable options_of(FinetuneConfig& config) {
       .only_with("valid-data");
   add_early_stop(table, run.eval.early_stop_patience);
   add_log(table, run.log);
-  add_block_norms(table, run.log);
+  add_model_numbers(table, run.log);
   table.change("trace").only_with("train-data", "because nothing is trained without it");
   // Without training data there are neither iterations nor a learning rate.
   table.change("train-iters")
@@ -387,36 +387,6 @@ OptionTable options_of(ReportConfig& config) {
       .reads("DIR")
       .absent("none")
       .only_with("trace");
-  return table;
-}
-
-OptionTable options_of(TokenizeConfig& config) {
-  OptionTable table;
-  table.group("Files");
-  table.add("input", &config.input, "Text file, or JSON lines if its name ends in .json or .jsonl.")
-      .need()
-      .reads("FILE");
-  table
-      .add("output-prefix", &config.output_prefix,
-           "Write PREFIX_KEY_document.bin and .idx; for a plain text file, KEY is text.")
-      .need()
-      .names("PREFIX", FileUse::TokenPairs);
-  table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
-      .need()
-      .takes("KEY ...");
-  add_bad_records(table, &config.on_bad_record, &config.max_bad_records);
-  table.group("Tokenizer");
-  add_tokenizer_type(table, &config.tokenizer_type);
-  add_tokenizer_model(table, &config.tokenizer_model);
-  add_tokenizer_merges(table, &config.tokenizer_merges);
-  add_end_token(table, &config.eod_token);
-  table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
-  return table;
-}
-
-OptionTable options_of(PreprocessConfig& config) {
-  OptionTable table;
-  add_clicks(table, config);
   return table;
 }
 

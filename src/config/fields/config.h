@@ -245,6 +245,7 @@ struct EvalConfig {
   std::optional<int64_t> eval_interval;  // absent: no evaluation while training
   int64_t eval_iters = 100;
   std::optional<int64_t> early_stop_patience;  // evaluations in a row without improvement; absent: no limit
+  std::optional<std::string> sample_prompt;  // a text to continue at every evaluation (train/continuation.h)
 };
 
 // What a run notices of its ranks and of its loss while it trains.
@@ -268,6 +269,8 @@ struct LogConfig {
   int64_t log_interval = 100;
   std::optional<std::string> log_json;
   bool log_block_grad_norms = false;
+  bool log_params_norm = false;
+  bool log_num_zeros_in_grad = false;
   std::optional<std::string> tensorboard_dir;
   std::optional<int> metrics_port;
   std::string metrics_address = "127.0.0.1";

@@ -15,7 +15,8 @@ constexpr std::string_view kBertExcludes[] = {"position-embedding-type",
                                               "squared-relu",
                                               "disable-bias-linear",
                                               "num-experts",
-                                              "untie-embeddings-and-output-weights"};
+                                              "untie-embeddings-and-output-weights",
+                                              "sample-prompt"};
 constexpr std::string_view kBertIgnores[] = {"eod-mask-loss", "reset-attention-mask", "reset-position-ids"};
 
 }  // namespace

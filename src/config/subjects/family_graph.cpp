@@ -47,7 +47,8 @@ constexpr std::string_view kGraphExcludes[] = {"num-layers",
                                                "decoder-last-pipeline-num-layers",
                                                "pipeline-model-parallel-layout",
                                                "moe-use-upcycling",
-                                               "fp8"};
+                                               "fp8",
+                                               "sample-prompt"};
 constexpr std::string_view kGraphIgnores[] = {
     "data-path",      "tokenizer-type",       "tokenizer-model",    "eod-token",           "json-key",
     "mock-data",      "train-data-path",      "valid-data-path",    "tokenizer-merges",    "on-bad-record",

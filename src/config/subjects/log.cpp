@@ -37,6 +37,25 @@ void add_early_stop(OptionTable& table, std::optional<int64_t>& patience) {
       .no_effect_with({"eval-iters", "0"}, "which disables evaluation", "give at least --eval-iters 1");
 }
 
+void add_sample_prompt(OptionTable& table, EvalConfig& eval) {
+  constexpr std::string_view kParts = "because a rank that holds the whole model continues the text";
+  table
+      .add(
+          "sample-prompt", &eval.sample_prompt,
+          "At every evaluation, report how the model continues this text by 64 tokens, the likeliest one each time.")
+      .takes("TEXT")
+      .absent("none")
+      .of_execution()
+      .only_with({"eval-interval", AtLeast{1}}, "because texts are reported at evaluations")
+      .no_effect_with({"eval-iters", "0"}, "which disables evaluation")
+      .excludes({"tensor-model-parallel-size", AtLeast{2}}, kParts)
+      .excludes({"pipeline-model-parallel-size", AtLeast{2}}, kParts)
+      .excludes({"context-parallel-size", AtLeast{2}}, kParts)
+      .excludes({"expert-model-parallel-size", AtLeast{2}}, kParts)
+      .excludes({"zero-stage", "3"}, kParts)
+      .excludes("auto-layout", "because its layout may divide the model among ranks");
+}
+
 void add_reports(OptionTable& table, LogConfig& log) {
   table.group("Logging");
   table.add("log-interval", &log.log_interval, "Report progress every N steps.")
@@ -79,7 +98,7 @@ void add_watch(OptionTable& table, WatchConfig& watch) {
   table
       .add("timeout-factor", &watch.timeout_factor,
            "Shorten the time-out to this multiple of the longest of the last steps, evaluations or saves, "
-           "once a run has had some of them; 0: never shorten it.")
+           "once a run has had some of them; 0: never shorten it. The start always has the whole time-out.")
       .range(0, 1e6)
       .of_execution();
   table
@@ -165,10 +184,18 @@ void add_log(OptionTable& table, LogConfig& log) {
                  "because with one rank on a CPU nothing overlaps", "leave it out, or give several --ranks");
 }
 
-void add_block_norms(OptionTable& table, LogConfig& log) {
+void add_model_numbers(OptionTable& table, LogConfig& log) {
   table
       .add("log-block-grad-norms", &log.log_block_grad_norms,
            "Also report the gradient norm of every block of the model in every step.")
+      .of_execution();
+  table
+      .add("log-params-norm", &log.log_params_norm,
+           "Also report the L2 norm of all parameters after every step.")
+      .of_execution();
+  table
+      .add("log-num-zeros-in-grad", &log.log_num_zeros_in_grad,
+           "Also report in every step how many elements of the model have a gradient of zero.")
       .of_execution();
 }
 

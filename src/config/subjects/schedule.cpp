@@ -281,6 +281,19 @@ void check_asynchronous(const PretrainConfig& config, Problems& problems) {
     check_interval("check-replicas", config.checkpoint.check_replicas, window, problems);
 }
 
+// Numbers that need all gradients, or all weights, of one step at one time.
+void check_numbers_of_a_step(const LogConfig& log, Schedule schedule, Problems& problems) {
+  const std::pair<const char*, bool> numbers[] = {{"log-block-grad-norms", log.log_block_grad_norms},
+                                                  {"log-params-norm", log.log_params_norm},
+                                                  {"log-num-zeros-in-grad", log.log_num_zeros_in_grad}};
+  for (const auto& [name, asked] : numbers)
+    if (asked)
+      problems.about(name, "schedule")
+          .wrong("--{} is not possible with --schedule {}, whose stages update at different times", name,
+                 schedule_name(schedule))
+          .right("leave it out, or give a synchronous schedule");
+}
+
 }  // namespace
 
 void check_pipeline(const PretrainConfig& config, Problems& problems) {
@@ -288,12 +301,7 @@ void check_pipeline(const PretrainConfig& config, Problems& problems) {
   const auto schedule = chosen_schedule(pipeline);  // none: from a file
   const bool asynchronous = schedule && is_async(*schedule);
   if (asynchronous) check_asynchronous(config, problems);
-  if (asynchronous && config.log.log_block_grad_norms)
-    problems.about("log-block-grad-norms", "schedule")
-        .wrong(
-            "--log-block-grad-norms is not possible with --schedule {}, whose stages update at different times",
-            schedule_name(*schedule))
-        .right("leave it out, or give a synchronous schedule");
+  if (asynchronous) check_numbers_of_a_step(config.log, *schedule, problems);
   if (config.log.check_overlap > 0 && !schedule)
     problems.about("check-overlap", "schedule")
         .wrong(

@@ -87,6 +87,13 @@ std::string utf8(const std::string& text) {
   return parse_json(json_text(nlohmann::json(text)), "").get<std::string>();
 }
 
+// The tag of a number: its path, or the tag under which Megatron-LM writes the same number.
+std::string tag_of(const std::string& path) {
+  if (path == "params_norm") return "params-norm";
+  if (path == "num_zeros") return "num-zeros";
+  return utf8(path);
+}
+
 void add_text(pbf_builder<tb::Summary>& summary, const std::string& tag, const std::string& text) {
   pbf_builder<tb::SummaryValue> value(summary, tb::Summary::value);
   value.add_string(tb::SummaryValue::tag, tag);
@@ -128,7 +135,7 @@ class EventFolder final : public RecordSink {
       for_each_number(record, [&](const std::string& path, double number) {
         if (std::isnan(number)) return;
         pbf_builder<tb::SummaryValue> value(summary, tb::Summary::value);
-        value.add_string(tb::SummaryValue::tag, utf8(path));
+        value.add_string(tb::SummaryValue::tag, tag_of(path));
         value.add_float(tb::SummaryValue::simple_value, static_cast<float>(number));
       });
       if (!record.event.empty()) add_text(summary, utf8(record.event), markdown_of(record));
