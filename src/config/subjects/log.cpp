@@ -152,7 +152,7 @@ void add_watch(OptionTable& table, WatchConfig& watch) {
       .add(
           "trace", &watch.trace,
           "Write what every rank does in a few steps (actions, collectives, messages, copies), and the planned "
-          "step beside it, to this file for Perfetto. Each event takes some 200 bytes until the last of these "
+          "step beside it, to this file for Perfetto. Each event takes about 150 bytes until the last of these "
           "steps, after which the ranks wait until the file is written.")
       .writes("FILE", {trace_mark()})
       .absent("none")

@@ -183,6 +183,15 @@ uint16_t this_thread() {
   return kMine;
 }
 
+// Adds an event that begins, with what the recorder knows of it.
+void add_to(FlightTrace& trace, FlightEvent event, uint64_t ticket, int64_t step, int64_t begin_ns) {
+  event.ticket = ticket;
+  event.step = step;
+  event.begin_ns = begin_ns;
+  event.thread = this_thread();
+  trace.add(event);
+}
+
 Head& head_of(std::byte* memory) { return *reinterpret_cast<Head*>(memory); }
 Slot* slots_of(std::byte* memory) { return reinterpret_cast<Slot*>(memory + sizeof(Head)); }
 
@@ -253,14 +262,19 @@ uint64_t FlightRecorder::begin(const FlightEvent& event) {
   slot[0].store(raw[0], std::memory_order_release);
   if (event.kind <= FlightEvent::Kind::Action) action_.store(ticket + 1, std::memory_order_relaxed);
   last_ns_.store(now, std::memory_order_relaxed);
-  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire)) {
-    FlightEvent traced = event;
-    traced.ticket = ticket;
-    traced.step = static_cast<int64_t>(words.step);
-    traced.begin_ns = now;
-    trace->add(traced);
-  }
+  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire)) [[unlikely]]
+    add_to(*trace, event, ticket, static_cast<int64_t>(words.step), now);
   return ticket;
+}
+
+// Of its own, because it runs at every event and set_times() takes 12 ns more.
+void FlightRecorder::end(uint64_t ticket) {
+  const int64_t now = now_ns();
+  Slot& slot = slots_of(memory_)[ticket % kSlots];
+  if (load(slot[0]) == ticket + 1) store(slot[kEndWord], now);
+  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire)) [[unlikely]]
+    trace->set_times(ticket, std::nullopt, now);
+  last_ns_.store(now, std::memory_order_relaxed);
 }
 
 void FlightRecorder::set_times(uint64_t ticket, std::optional<int64_t> begin_ns,
@@ -270,9 +284,9 @@ void FlightRecorder::set_times(uint64_t ticket, std::optional<int64_t> begin_ns,
     if (begin_ns) store(slot[kBeginWord], *begin_ns);
     if (end_ns) store(slot[kEndWord], *end_ns);
   }
-  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire))
+  if (FlightTrace* const trace = trace_.load(std::memory_order_acquire)) [[unlikely]]
     trace->set_times(ticket, begin_ns, end_ns);
-  last_ns_.store(end_ns.value_or(now_ns()), std::memory_order_relaxed);
+  last_ns_.store(end_ns ? *end_ns : now_ns(), std::memory_order_relaxed);
 }
 
 void FlightRecorder::start_trace() {

@@ -67,7 +67,7 @@ class FlightRecorder {
   uint64_t begin(const FlightEvent& event);
   // The event begins now: for work that was enqueued when its event began.
   void restart(uint64_t ticket) { set_times(ticket, now_ns(), std::nullopt); }
-  void end(uint64_t ticket) { set_times(ticket, std::nullopt, now_ns()); }
+  void end(uint64_t ticket);
   // Ends the event, which lasted from one reading of the clock to the other.
   void end(uint64_t ticket, const ClockSpan& span) { set_times(ticket, ns_of(span.begin), ns_of(span.end)); }
 
@@ -124,7 +124,7 @@ class FlightRecorder {
     static thread_local FlightRecorder* recorder = nullptr;
     return recorder;
   }
-  // Sets the times that are given, at least one.
+  // Sets the times that are given.
   void set_times(uint64_t ticket, std::optional<int64_t> begin_ns, std::optional<int64_t> end_ns);
 
   static void store(Word& word, int64_t value) {

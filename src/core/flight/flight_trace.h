@@ -1,4 +1,4 @@
-// FlightTrace keeps all events of a few steps, in memory that grows: about 200 bytes an event.
+// FlightTrace keeps all events of a few steps, in memory that grows: about 150 bytes an event.
 #pragma once
 
 #include <cstdint>

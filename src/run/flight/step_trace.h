@@ -1,6 +1,6 @@
 // StepTrace keeps everything that the ranks do in a few steps (--trace), and gives it to rank 0 when these are over.
 //
-// It costs nothing outside these steps. In them an event takes a lock and about 200 bytes; afterwards the ranks send
+// It costs nothing outside these steps. In them an event takes a lock and about 150 bytes; afterwards the ranks send
 // their events to rank 0 one after the other, and wait until it has written the file.
 #pragma once
 
