@@ -61,10 +61,12 @@ Json show(const std::vector<AttentionBench>& benches) {
   const double whole = benches.front().forward + benches.front().backward;
   for (const AttentionBench& bench : benches) {
     fmt::print(
-        "attention   documents of {:>7} tokens  forward {:9.3f} ms  "
+        "attention   {} of {:>7} tokens  forward {:9.3f} ms  "
         "backward {:9.3f} ms  {:5.2f} times as fast\n",
-        bench.document, 1e3 * bench.forward, 1e3 * bench.backward, whole / (bench.forward + bench.backward));
+        bench.window ? "windows  " : "documents", bench.window.value_or(bench.document), 1e3 * bench.forward,
+        1e3 * bench.backward, whole / (bench.forward + bench.backward));
     rows.push_back({{"document", bench.document}, {"forward", bench.forward}, {"backward", bench.backward}});
+    if (bench.window) rows.back()["window"] = *bench.window;
   }
   return rows;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 
 #include "bench/bench.h"
 #include "core/clock.h"
@@ -23,6 +24,7 @@ AttentionCall::AttentionCall(const OpTable& ops, Stream& stream, const PretrainC
   attention_.kv_heads = std::max(tensor, key_heads(model)) / tensor;
   attention_.head_dim = head_width(model);
   attention_.scale = 1 / std::sqrt(static_cast<double>(attention_.head_dim));
+  attention_.soft_cap = model.attn_logit_softcapping.value_or(0);
   attention_.global_heads = model.num_attention_heads;
   const int64_t rows = attention_.batch * attention_.seq;
   const int64_t columns = attention_.heads * attention_.head_dim;
@@ -61,6 +63,8 @@ void AttentionCall::cut_into_documents(int64_t mean) {
   ops_.copy(stream_, attention_.first_keys, {first_keys_.data(), DType::I32, shape});
 }
 
+void AttentionCall::look_through(const WindowSize& window) { attention_.left = window.left; }
+
 void AttentionCall::forward() { ops_.attention(stream_, out_, lse_, qkv_, attention_); }
 
 void AttentionCall::backward() {
@@ -73,8 +77,17 @@ std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConf
   ThreadPool pool(run.mesh.threads_per_rank ? *run.mesh.threads_per_rank : fair_threads(world));
   const OpTable& ops = ops_of(run.mesh, world, run.precision);
   Stream stream(Stream::Mode::Inline, pool, ops.device);
-  AttentionCall whole(ops, stream, run), cut(ops, stream, run);
-  cut.cut_into_documents(std::max<int64_t>(1, run.model.seq_length / kDocuments));
+  const int64_t length = run.model.seq_length, document = std::max<int64_t>(1, length / kDocuments);
+  std::deque<AttentionCall> calls;
+  std::vector<AttentionBench> results;
+  calls.emplace_back(ops, stream, run);
+  results.push_back({.document = length});
+  calls.emplace_back(ops, stream, run).cut_into_documents(document);
+  results.push_back({.document = document});
+  if (run.model.window_size) {
+    calls.emplace_back(ops, stream, run).look_through(*run.model.window_size);
+    results.push_back({.document = length, .window = run.model.window_size->left + 1});
+  }
   const auto seconds_of = [&](auto work) {
     world.barrier();
     const auto start = Clock::now();
@@ -82,24 +95,22 @@ std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConf
     stream.synchronize();
     return seconds_since(start);
   };
-  // Alternating, so that both run under the same conditions.
-  std::array<std::vector<double>, 2> forward, backward;
+  // Alternating, so that all run under the same conditions.
+  std::vector<std::vector<double>> forward(calls.size()), backward(calls.size());
   for (int64_t i = 0; i < config.warmup_iters + config.iters; ++i)
-    for (const size_t kind : {size_t{0}, size_t{1}}) {
-      AttentionCall& call = kind == 0 ? whole : cut;
-      const double there = seconds_of([&] { call.forward(); });
-      const double back = seconds_of([&] { call.backward(); });
+    for (size_t kind = 0; kind < calls.size(); ++kind) {
+      const double there = seconds_of([&] { calls[kind].forward(); });
+      const double back = seconds_of([&] { calls[kind].backward(); });
       if (i < config.warmup_iters) continue;
       forward[kind].push_back(there);
       backward[kind].push_back(back);
     }
-  std::vector<AttentionBench> results;
-  for (const size_t kind : {size_t{0}, size_t{1}}) {
+  for (size_t kind = 0; kind < calls.size(); ++kind) {
     std::array<double, 2> seconds{median(forward[kind]), median(backward[kind])};
     Stream host = stream.host();
     world.all_reduce({seconds.data(), DType::F64, {2}}, Reduce::Sum, host);
-    results.push_back({run.model.seq_length / (kind == 0 ? 1 : kDocuments), seconds[0] / world.size(),
-                       seconds[1] / world.size()});
+    results[kind].forward = seconds[0] / world.size();
+    results[kind].backward = seconds[1] / world.size();
   }
   return results;
 }

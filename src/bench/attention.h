@@ -17,6 +17,8 @@ class AttentionCall {
   // Makes every sample a sequence of documents that do not attend to each other, `mean` tokens long on average; lengths
   // cycle from half to one and a half times that, and the last document ends with the sample.
   void cut_into_documents(int64_t mean);
+  // Limits what each position attends to.
+  void look_through(const WindowSize& window);
 
   const Attention& shape() const { return attention_; }
   void forward();

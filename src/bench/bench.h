@@ -41,7 +41,8 @@ struct GemmBench {
 // means over ranks of medians.
 struct AttentionBench {
   int64_t document = 0;  // mean tokens of the documents in a sequence, which do not attend to each other
-  double forward = 0, backward = 0;  // seconds
+  std::optional<int64_t> window = {};  // the positions that a position attends to, if it has a window
+  double forward = 0, backward = 0;    // seconds
 };
 
 struct CommBench {

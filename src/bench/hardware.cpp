@@ -185,7 +185,7 @@ class HardwareTimer {
     const double backward = seconds_of([&] { call.backward(); });
     // The shares are relative to the forecast at peak rate.
     const AttentionWork work{static_cast<double>(shape.batch * shape.heads), static_cast<double>(shape.seq),
-                             static_cast<double>(shape.seq), static_cast<double>(shape.head_dim), true};
+                             static_cast<double>(shape.seq), static_cast<double>(shape.head_dim), 0.5};
     constexpr double kBackwardWork = 2.5;
     const double launch = 1e-6 * hardware_.launch;
     const double at_peak = fused_attention_seconds(hardware_, work, 1) - launch;

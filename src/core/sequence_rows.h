@@ -66,6 +66,17 @@ class SequenceRows {
     return rows;
   }
 
+  // The positions of given runs, at most two, in the order of positions and of rows. of_part does not apply to them.
+  static SequenceRows of_runs(int64_t length, std::span<const RowRun> runs) {
+    SequenceRows rows;
+    rows.length_ = length;
+    for (const RowRun& run : runs) {
+      rows.runs_[rows.count_++] = run;
+      rows.rows_ += run.count;
+    }
+    return rows;
+  }
+
   // The positions of another rank, for the same division.
   SequenceRows of_part(int part) const {
     return cut(count_ == 2 ? RowCut::BothEnds : RowCut::Consecutive, length_, part, parts_);

@@ -13,7 +13,7 @@ namespace trifold {
 
 class Task {
  public:
-  static constexpr size_t kBytes = 384;  // maximum size of a callable: a launch of attention, a few messages
+  static constexpr size_t kBytes = 416;  // maximum size of a callable: a launch of attention, a few messages
 
   Task() = default;
   template <class Work>

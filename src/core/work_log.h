@@ -32,7 +32,8 @@ struct Work {
   int stream = 0;            // index of the stream, in the order in which streams joined the log
   Shape result;              // shape of the first tensor of an operation
   double rows = 0, columns = 0, inner = 0, batch = 1;
-  bool causal = false;    // Attention: only half of the scores are computed
+  bool causal = false;    // Attention: later keys are masked
+  double visible = 1;     // Attention: the fraction of the scores that is computed
   bool gradient = false;  // Attention: backward
   // Flops of matrix products, by Megatron-LM's convention: 2 for each multiplication, and under a causal mask half of
   // the scores.

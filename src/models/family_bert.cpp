@@ -22,7 +22,7 @@ std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string&
                                        const TransformerShape& shape) {
   TransformerShape bert = shape;
   bert.order = NormOrder::AfterSum;
-  bert.sight = AttentionSight::Both;
+  bert.scores.sight = AttentionSight::Both;
   return std::make_unique<TransformerBlock>(builder, name, bert);
 }
 

@@ -66,8 +66,14 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
   // Scores are scaled by the width of keys without the zeros that pad them to the width of a head.
-  shape.score_scale = rotary_score_scale(config) * std::sqrt(static_cast<double>(head_width(config)) /
-                                                             static_cast<double>(key_width(config)));
+  shape.scores.scale = rotary_score_scale(config) * std::sqrt(static_cast<double>(head_width(config)) /
+                                                              static_cast<double>(key_width(config)));
+  if (config.window_size) {
+    shape.scores.left = config.window_size->left;
+    shape.scores.right = family_of_model(config).causal ? -1 : config.window_size->right;
+  }
+  shape.scores.soft_cap = config.attn_logit_softcapping.value_or(0);
+  shape.scores.sinks = config.softmax_type == SoftmaxType::Learnable;
   shape.norm_eps = config.norm_epsilon;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the initial projections into the residual stream by their number, two per layer; BERT, which

@@ -57,8 +57,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       selective_(shape.recompute_selective),
       first_norm_(norm_if(shape.order == NormOrder::BeforePart, builder, name + ".norm1", shape)),
       qkv_(make_projections(builder, name + ".attention", heads, shape)),
-      attention_(builder, name + ".attention", heads, shape.attention_dropout, shape.sight, shape.score_scale,
-                 shape.context),
+      attention_(builder, name + ".attention", heads, shape.attention_dropout, shape.scores, shape.context),
       out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias || shape.attention_out_bias),
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
@@ -160,6 +159,7 @@ void TransformerBlock::backward_weight(Run& run, Saved& saved) const {
   feed_forward_->backward_weight(run, saved);
   middle_norm_.backward_weight(run, saved);
   out_.backward_weight(run, saved);
+  attention_.backward_weight(run, saved);
   qkv_->backward_weight(run, saved);
   if (first_norm_) first_norm_->backward_weight(run, saved);
 }

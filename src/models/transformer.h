@@ -35,7 +35,6 @@ enum class NormOrder { BeforePart, AfterSum };
 
 struct TransformerShape {
   NormOrder order = NormOrder::BeforePart;
-  AttentionSight sight = AttentionSight::Causal;
   int64_t width = 0;  // C
   int64_t heads = 0;
   int64_t kv_heads = 0;  // `heads` or a divisor of it
@@ -54,7 +53,7 @@ struct TransformerShape {
   bool mlp_bias = false;                        // without `bias`: the feed-forward network has
   bool head_norm = false;                       // queries and keys, per head, or latent vectors have norms
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
-  double score_scale = 1;                       // see AttentionCore
+  AttentionScores scores = {};
   double norm_eps = 1e-5;
   double init_std = 0.02;
   double output_init_std = 0.02;  // for the two projections into the residual stream

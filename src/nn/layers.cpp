@@ -161,16 +161,20 @@ AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_
 }
 
 AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
-                             double dropout, AttentionSight sight, double score_scale, ContextShape context)
+                             double dropout, const AttentionScores& scores, ContextShape context)
     : name_(name),
       heads_(heads),
       dropout_(dropout),
-      sight_(sight),
-      score_scale_(score_scale),
+      scores_(scores),
       key_(philox_key(builder.seed(), name)),
       qkv_(builder.slot()),
       out_(builder.slot()),
       lse_(builder.slot()) {
+  if (scores.sinks) {
+    check(!drops_zeros(), "{}: sinks need values as wide as keys", name);
+    sinks_ = builder.sharded(name + ".sinks", {heads.heads}, 0, {Init::Kind::Zeros}, false);
+    dsinks_ = builder.slot();
+  }
   if (builder.mesh().size(Axis::Cp) == 1) return;
   if (context.exchange == ContextExchange::AllToAll)
     exchanged_.emplace(builder.mesh(), name, heads.local, heads.local_kv, heads.head_dim);
@@ -178,6 +182,10 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
     ring_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim);
   else
     keys_.emplace(builder.mesh(), heads.local, heads.local_kv, heads.head_dim, context.threads);
+  const bool causal = scores.sight == AttentionSight::Causal;
+  if (!exchanged_ && scores.left >= 0 && (causal || scores.right >= 0))
+    window_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim,
+                    scores.left, causal ? 0 : scores.right);
 }
 
 Attention AttentionCore::shape(const Run& run) const {
@@ -190,13 +198,16 @@ Attention AttentionCore::shape(const Run& run) const {
   attention.head_dim = heads_.head_dim;
   attention.key_dim = heads_.key_dim;
   attention.value_dim = heads_.value_dim;
-  if (sight_ == AttentionSight::Both) {
+  if (scores_.sight == AttentionSight::Both) {
     attention.causal = false;
     attention.lengths = run.batch->lengths;
   } else {
     attention.first_keys = run.batch->document_begin;
   }
-  attention.scale = score_scale_ / std::sqrt(static_cast<double>(heads_.head_dim));
+  attention.left = scores_.left;
+  attention.right = scores_.right;
+  attention.soft_cap = scores_.soft_cap;
+  attention.scale = scores_.scale / std::sqrt(static_cast<double>(heads_.head_dim));
   attention.dropout = {run.training ? dropout_ : 0.0, key_, 0};
   attention.sample = run.batch->sample;
   attention.first_sample = attention.sample.data != nullptr ? 0 : run.batch->first_sample;
@@ -234,9 +245,15 @@ void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved)
   saved[out_] = out;
   saved[lse_] =
       run.keep->take(accumulate_type(run.dtype), {attention.batch, attention.heads, attention.queries()});
-  if (ring_) return ring_->forward(run, out, saved[lse_], qkv, attention);
-  if (keys_) return keys_->forward(run, out, saved[lse_], qkv, attention);
-  run.ops.attention(run.stream, out, saved[lse_], qkv, attention);
+  if (window_ && window_->saves(run))
+    window_->forward(run, out, saved[lse_], qkv, attention);
+  else if (ring_)
+    ring_->forward(run, out, saved[lse_], qkv, attention);
+  else if (keys_)
+    keys_->forward(run, out, saved[lse_], qkv, attention);
+  else
+    run.ops.attention(run.stream, out, saved[lse_], qkv, attention);
+  if (sinks_) run.ops.attention_sinks(run.stream, out, saved[lse_], sinks_here(run));
 }
 
 // Saves all positions of this rank's heads for backward.
@@ -247,11 +264,13 @@ void AttentionCore::forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& 
       run.keep->take(run.dtype, {attention.batch * attention.seq, attention.heads * attention.head_dim});
   saved[lse_] = run.keep->take(accumulate_type(run.dtype), {attention.batch, attention.heads, attention.seq});
   run.ops.attention(run.stream, saved[out_], saved[lse_], saved[qkv_], attention);
+  if (sinks_) run.ops.attention_sinks(run.stream, saved[out_], saved[lse_], sinks_here(run));
   exchanged_->outputs_of_rows(run, out, saved[out_]);
 }
 
 Tensor AttentionCore::backward_input(Run& run, Tensor dout, Saved& saved) const {
   const Tensor dqkv = run.flow->take(run.dtype, {dout.row_count(), heads_.packed_columns()});
+  if (sinks_) saved[*dsinks_] = run.flow->take(accumulate_type(run.dtype), {heads_.local});
   const Arena::Mark mark = run.scratch.mark();
   if (drops_zeros()) {
     const Tensor values = dout;
@@ -272,7 +291,10 @@ void AttentionCore::backward_whole(Run& run, Tensor dqkv, Tensor dout, Saved& sa
 }
 
 void AttentionCore::backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
+  if (sinks_) keep_sink_gradient(run, dout, saved);
   const Attention attention = shape(run);
+  if (window_ && window_->saves(run))
+    return window_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
   if (ring_) return ring_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
   if (keys_) return keys_->backward(run, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
   run.ops.attention_backward(run.stream, dqkv, dout, saved[qkv_], saved[out_], saved[lse_], attention);
@@ -281,10 +303,33 @@ void AttentionCore::backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& sav
 void AttentionCore::backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor gradient = run.scratch.take(run.dtype, saved[qkv_].shape);
-  run.ops.attention_backward(run.stream, gradient, exchanged_->outputs_of_heads(run, run.scratch, dout),
-                             saved[qkv_], saved[out_], saved[lse_], shape(run));
+  const Tensor of_heads = exchanged_->outputs_of_heads(run, run.scratch, dout);
+  if (sinks_) keep_sink_gradient(run, of_heads, saved);
+  run.ops.attention_backward(run.stream, gradient, of_heads, saved[qkv_], saved[out_], saved[lse_],
+                             shape(run));
   exchanged_->projections_of_rows(run, dqkv, gradient);
   run.scratch.release(mark);
+}
+
+Tensor AttentionCore::here(Tensor of_heads) const {
+  return exchanged_ ? of_heads.rows(exchanged_->first(), exchanged_->first() + exchanged_->heads())
+                    : of_heads;
+}
+
+void AttentionCore::keep_sink_gradient(Run& run, Tensor dout, Saved& saved) const {
+  const Tensor gradient = saved[*dsinks_];
+  if (exchanged_) run.ops.fill(run.stream, gradient, 0);
+  run.ops.attention_sinks_backward(run.stream, here(gradient), dout, saved[out_], saved[lse_],
+                                   sinks_here(run));
+}
+
+void AttentionCore::backward_weight(Run& run, Saved& saved) const {
+  if (!sinks_) return;
+  const Tensor gradient = run.grad(*sinks_);
+  if (run.adds_to(*sinks_))
+    run.ops.add(run.stream, gradient, gradient, saved[*dsinks_]);
+  else
+    run.ops.copy(run.stream, gradient, saved[*dsinks_]);
 }
 
 }  // namespace trifold

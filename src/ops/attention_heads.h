@@ -10,7 +10,8 @@ namespace trifold::cpu {
 
 // One attention head of one sample: a run of consecutive queries over a run of consecutive keys. Key 0 is the first
 // key of the run, at position `origin` of the sequence. Under a causal mask query 0 is at `origin` too, and no query of
-// the run precedes it; otherwise query 0 is at position 0.
+// the run precedes it; otherwise query 0 is at position 0. The query at position i sees the keys at positions i - left
+// to i + right; `right` is 0 under a causal mask.
 struct HeadShape {
   int64_t seq;          // length of the sequence
   int64_t origin;       // position of key 0 in the sequence
@@ -23,8 +24,11 @@ struct HeadShape {
   int64_t query_stride;       // elements between rows of queries and between rows of their gradients
   int64_t key_stride;         // elements between rows of keys, of values and of their gradients
   int64_t out_stride;         // elements between rows of outputs
-  bool causal;
+  int64_t shift;              // position of query 0 less the position of key 0
+  int64_t left, right;        // up to `seq`
+  bool hides;                 // key 0 may be hidden from some queries: by first_keys or `left`
   double scale;
+  double soft_cap;   // as in Attention
   uint64_t element;  // global index of the probability of (query 0, key 0), for dropout
 };
 

@@ -118,6 +118,9 @@ void expect_attention(const char* op, const Tensor& out, DType out_type, const T
           "{}: first_keys need causal attention without lengths, but this attention {}", op,
           attention.causal ? "has lengths" : "is not causal");
   }
+  check(!attention.causal || attention.right < 0, "{}: causal attention cannot have {} keys after a query",
+        op, attention.right);
+  check(attention.soft_cap >= 0, "{}: soft_cap {} is negative", op, attention.soft_cap);
   check(
       attention.dropout.probability == 0 || attention.global_heads >= attention.first_head + attention.heads,
       "{}: heads [{}, {}) exceed the {} heads of the whole model", op, attention.first_head,
@@ -155,6 +158,32 @@ void attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qk
     expect("attention_backward", "dqueries", attention.dqueries, accumulate_type(out.dtype), out.elements());
 }
 
+namespace {
+
+void expect_sinks(const char* op, const Tensor& out, const Tensor& lse, const Tensor& sinks) {
+  check(lse.rank() == 3 && lse.dim(1) >= 1, "{}: lse has {} dims: give [samples, heads, queries]", op,
+        lse.rank());
+  expect_float(op, "out", out);
+  expect(op, "lse", lse, accumulate_type(out.dtype), lse.elements());
+  expect(op, "sinks", sinks, out.dtype, lse.dim(1));
+  check(out.row_count() == lse.dim(0) * lse.dim(2) && out.last_dim() % lse.dim(1) == 0,
+        "{}: out has {} rows of {} for {} samples of {} queries and {} heads", op, out.row_count(),
+        out.last_dim(), lse.dim(0), lse.dim(2), lse.dim(1));
+}
+
+}  // namespace
+
+void attention_sinks(const Tensor& out, const Tensor& lse, const Tensor& sinks) {
+  expect_sinks("attention_sinks", out, lse, sinks);
+}
+
+void attention_sinks_backward(const Tensor& dsinks, const Tensor& dout, const Tensor& out, const Tensor& lse,
+                              const Tensor& sinks) {
+  expect_sinks("attention_sinks_backward", out, lse, sinks);
+  expect("attention_sinks_backward", "dout", dout, out.dtype, out.elements());
+  expect("attention_sinks_backward", "dsinks", dsinks, lse.dtype, sinks.elements());
+}
+
 void add_products(OpTable& checks) {
   bind<&OpTable::gemm, gemm>(checks);
   bind<&OpTable::affine, affine>(checks);
@@ -166,6 +195,8 @@ void add_products(OpTable& checks) {
   bind<&OpTable::linear, linear>(checks);
   bind<&OpTable::attention, attention>(checks);
   bind<&OpTable::attention_backward, attention_backward>(checks);
+  bind<&OpTable::attention_sinks, attention_sinks>(checks);
+  bind<&OpTable::attention_sinks_backward, attention_sinks_backward>(checks);
 }
 
 }  // namespace trifold::contract

@@ -1,5 +1,6 @@
 #include "ops/counting.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -185,6 +186,24 @@ Work counted(Operand<&OpTable::expert_product_weight>, const Tensor& dw, const T
   return work;
 }
 
+// The fraction of the scores of a call that is computed: by Megatron-LM's convention half under a causal mask; under a
+// window the number of its keys, without regard to documents and lengths.
+double visible_scores(const Attention& attention) {
+  if (attention.left < 0 && attention.right < 0) return attention.causal ? 0.5 : 1;
+  const SequenceRows all(attention.seq);
+  const SequenceRows& queries = attention.rows.rows() > 0 ? attention.rows : all;
+  const SequenceRows& keys = attention.in_steps() ? attention.key_rows : all;
+  const int64_t left = attention.left < 0 ? attention.seq : attention.left;
+  const int64_t right = attention.causal ? 0 : attention.right < 0 ? attention.seq : attention.right;
+  double seen = 0;
+  for (const RowRun& run : queries.runs())
+    for (int64_t query = run.begin; query < run.end(); ++query)
+      for (const RowRun& held : keys.runs())
+        seen += static_cast<double>(std::max<int64_t>(
+            0, std::min(held.end(), query + right + 1) - std::max(held.begin, query - left)));
+  return seen / (static_cast<double>(attention.queries()) * static_cast<double>(attention.keys()));
+}
+
 Work attention_work(const Attention& attention, double products, double bytes, const Tensor& result,
                     bool gradient) {
   const double of_kv_head = static_cast<double>(attention.heads) / static_cast<double>(attention.kv_heads);
@@ -198,9 +217,10 @@ Work attention_work(const Attention& attention, double products, double bytes, c
   work.inner = static_cast<double>(attention.head_dim);
   work.causal = attention.causal;
   work.gradient = gradient;
+  work.visible = visible_scores(attention);
   const auto width = [&](int64_t dim) { return static_cast<double>(dim > 0 ? dim : attention.head_dim); };
   work.flops = products * work.batch * work.rows * work.columns *
-               (width(attention.key_dim) + width(attention.value_dim)) * (attention.causal ? 0.5 : 1);
+               (width(attention.key_dim) + width(attention.value_dim)) * work.visible;
   work.bytes = bytes + bytes_of(attention);
   return work;
 }

@@ -1,6 +1,7 @@
 // Launchers of attention. One worker computes a whole head of a sample; in backward, all heads that share a
 // key head, so that the gradients of keys and values are summed in one fixed order.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -28,7 +29,12 @@ struct Layout {
         head_dim(attention.head_dim),
         global_heads(attention.global_heads),
         causal(attention.causal),
+        left(attention.left < 0 ? attention.seq : std::min(attention.left, attention.seq)),
+        right(attention.causal      ? 0
+              : attention.right < 0 ? attention.seq
+                                    : std::min(attention.right, attention.seq)),
         scale(attention.scale),
+        soft_cap(attention.soft_cap),
         lengths(memory_of(attention.lengths)),
         first_keys(memory_of(attention.first_keys)) {}
 
@@ -56,7 +62,8 @@ struct Layout {
   bool in_steps, further;  // as in Attention
   int64_t heads, kv_heads, first_given, given, head_dim, global_heads;
   bool causal;
-  double scale;
+  int64_t left, right;  // up to `seq`
+  double scale, soft_cap;
   const int32_t* lengths;     // or null
   const int32_t* first_keys;  // or null
 };
@@ -72,7 +79,7 @@ HeadShape shape_of(const Layout& layout, const LateIndex& first, int64_t sample,
                    const RowRun& run, const RowRun& keys) {
   const uint64_t row = first.now() + static_cast<uint64_t>(sample * layout.global_heads + head);
   const auto seq = static_cast<uint64_t>(layout.seq);
-  const int64_t seen = std::min(keys.end(), layout.causal ? run.end() : layout.seq);
+  const int64_t seen = std::min(keys.end(), run.end() + layout.right);
   // Under a causal mask positions are counted from the first key; otherwise only keys are, and queries may come first.
   const int64_t origin = layout.causal ? keys.begin : 0;
   return {
@@ -87,21 +94,25 @@ HeadShape shape_of(const Layout& layout, const LateIndex& first, int64_t sample,
       .query_stride = layout.query_stride(),
       .key_stride = layout.key_stride(),
       .out_stride = layout.heads * layout.head_dim,
-      .causal = layout.causal,
+      .shift = origin - keys.begin,
+      .left = layout.left,
+      .right = layout.right,
+      .hides = layout.first_keys != nullptr || layout.left < layout.seq,
       .scale = layout.scale,
+      .soft_cap = layout.soft_cap,
       .element = row * seq * seq + static_cast<uint64_t>(origin) * seq + static_cast<uint64_t>(keys.begin)};
 }
 
-// Calls body(keys, first) for the runs of keys that a run of queries sees, beginning with the run of the same
+// Calls body(keys, first) for the runs of keys that some query of a run sees, beginning with the run of the same
 // positions, if present. Returns whether there is any run.
 template <class Body>
 bool for_each_key_run(const Layout& layout, int64_t sample, const RowRun& queries, Body body) {
-  const int64_t end = std::min(layout.existing(sample), layout.causal ? queries.end() : layout.seq);
+  const int64_t end = std::min(layout.existing(sample), queries.end() + layout.right);
   bool first = true;
   for (const bool own : {true, false})
     for (const RowRun& keys : layout.key_rows.runs()) {
       const bool same = keys.begin == queries.begin && keys.count == queries.count;
-      if (same != own || keys.begin >= end) continue;
+      if (same != own || keys.begin >= end || keys.end() <= queries.begin - layout.left) continue;
       body(keys, first);
       first = false;
     }
@@ -272,9 +283,79 @@ void attention_backward(const KernelTable& table, Stream& stream, Tensor dqkv, T
   });
 }
 
+namespace {
+
+// The rows of a head in `out`, and its sums in `lse`, of one sample.
+struct SinkLayout {
+  SinkLayout(const Tensor& out, const Tensor& lse)
+      : batch(lse.dim(0)), heads(lse.dim(1)), queries(lse.dim(2)), width(out.last_dim() / heads) {}
+  int64_t row(int64_t sample, int64_t head, int64_t query) const {
+    return ((sample * queries + query) * heads + head) * width;
+  }
+  int64_t sums(int64_t sample, int64_t head) const { return (sample * heads + head) * queries; }
+  int64_t batch, heads, queries, width;
+};
+
+}  // namespace
+
+void attention_sinks(const KernelTable&, Stream& stream, Tensor out, Tensor lse, Tensor sinks) {
+  dispatch_float(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    stream.run([pool = &stream.pool(), at = SinkLayout(out, lse), rows = out.as<T>(), sums = lse.as<Wide>(),
+                logits = sinks.as<T>()] {
+      pool->parallel_for(at.batch * at.heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t sample = i / at.heads, head = i % at.heads;
+          const auto sink = static_cast<Wide>(logits[head]);
+          Wide* of_head = sums + at.sums(sample, head);
+          for (int64_t query = 0; query < at.queries; ++query) {
+            const Wide most = std::max(of_head[query], sink);
+            const Wide sum = most + std::log(std::exp(of_head[query] - most) + std::exp(sink - most));
+            const Wide factor = std::exp(of_head[query] - sum);
+            T* row = rows + at.row(sample, head, query);
+            for (int64_t c = 0; c < at.width; ++c)
+              row[c] = static_cast<T>(static_cast<Wide>(row[c]) * factor);
+            of_head[query] = sum;
+          }
+        }
+      });
+    });
+  });
+}
+
+// A head's sum is in f64 and in one order, so it does not depend on the threads.
+void attention_sinks_backward(const KernelTable&, Stream& stream, Tensor dsinks, Tensor dout, Tensor out,
+                              Tensor lse, Tensor sinks) {
+  dispatch_float(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Wide = Accumulate<T>;
+    stream.run([pool = &stream.pool(), at = SinkLayout(out, lse), gradient = dsinks.as<Wide>(),
+                drows = dout.as<T>(), rows = out.as<T>(), sums = lse.as<Wide>(), logits = sinks.as<T>()] {
+      pool->parallel_for(at.heads, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t head = begin; head < end; ++head) {
+          const auto sink = static_cast<Wide>(logits[head]);
+          double total = 0;
+          for (int64_t sample = 0; sample < at.batch; ++sample)
+            for (int64_t query = 0; query < at.queries; ++query) {
+              const int64_t row = at.row(sample, head, query);
+              double product = 0;
+              for (int64_t c = 0; c < at.width; ++c)
+                product += static_cast<double>(drows[row + c]) * static_cast<double>(rows[row + c]);
+              total += product * std::exp(sink - sums[at.sums(sample, head) + query]);
+            }
+          gradient[head] = static_cast<Wide>(-total);
+        }
+      });
+    });
+  });
+}
+
 void add_attention(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::attention, attention>(ops, table);
   bind<&OpTable::attention_backward, attention_backward>(ops, table);
+  bind<&OpTable::attention_sinks, attention_sinks>(ops, table);
+  bind<&OpTable::attention_sinks_backward, attention_sinks_backward>(ops, table);
 }
 
 }  // namespace trifold::cpu

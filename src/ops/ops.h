@@ -94,6 +94,13 @@ struct Attention {
   // at most the query's index, and non-decreasing within a sample. Masked keys cost no time. Only for causal
   // attention without lengths. i32 [batch, seq]; without memory: 0.
   Tensor first_keys = {};
+  // Sliding window (Beltagy et al., "Longformer", arXiv 2004.05150): the query at position i sees only keys from i -
+  // left to i + right, which must also be visible by the rules above; below 0: no limit. A causal attention has no
+  // `right`. Masked keys cost no time. A query that sees no key, because all keys of its window are behind the sample's
+  // length, has the output 0 and the lowest lse.
+  int64_t left = -1, right = -1;
+  // If above 0, a score s, already scaled, becomes soft_cap * tanh(s / soft_cap) (Gemma 2, arXiv 2408.00118).
+  double soft_cap = 0;
   SequenceRows rows = {};      // empty: all positions
   SequenceRows key_rows = {};  // empty: all positions
   bool further = false;
@@ -246,6 +253,13 @@ struct OpTable {
   void (*attention)(Stream&, Tensor out, Tensor lse, Tensor qkv, const Attention& attention);
   void (*attention_backward)(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out, Tensor lse,
                              const Attention& attention);
+  // Attention sinks (Xiao et al., arXiv 2309.17453; learned in gpt-oss, arXiv 2508.10925): a logit of each head that
+  // takes part in the softmax but has no value. attention_sinks changes the results of `attention`: with s = log(exp(lse)
+  // + exp(sinks[h])), out *= exp(lse - s) and lse = s. attention_backward takes the changed results.
+  // dsinks[h] = -sum over samples and queries of exp(sinks[h] - lse) (dout . out), with the changed lse and out.
+  // out, dout [B*T, heads*D]  lse [B, heads, T]  sinks [heads], in the type of out  dsinks [heads], in that of lse
+  void (*attention_sinks)(Stream&, Tensor out, Tensor lse, Tensor sinks);
+  void (*attention_sinks_backward)(Stream&, Tensor dsinks, Tensor dout, Tensor out, Tensor lse, Tensor sinks);
 
   // ---- cross entropy over a vocabulary that may be cut over ranks (Shoeybi et al., arXiv 1909.08053) ----
   // This rank holds the logits of ids [first_id, first_id + V); columns with id >= vocab are padding and are
@@ -444,7 +458,8 @@ using Operations = OperationList<
     &OpTable::rms_norm_backward_add, &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all,
     &OpTable::column_sum, &OpTable::rotary, &OpTable::latent_heads, &OpTable::latent_heads_backward,
     &OpTable::fit_columns, &OpTable::embedding, &OpTable::embedding_backward, &OpTable::attention,
-    &OpTable::attention_backward, &OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
+    &OpTable::attention_backward, &OpTable::attention_sinks, &OpTable::attention_sinks_backward,
+    &OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
     &OpTable::cross_entropy_backward, &OpTable::cross_entropy_all, &OpTable::sum_squares,
     &OpTable::weighted_sum, &OpTable::chunk_squares, &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd,
     &OpTable::adagrad, &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward,

@@ -24,10 +24,12 @@ struct Kind {
   Values lengths;    // none: all keys
   Values documents;  // lengths of those in each sample; none: one
   int64_t width = 16;
+  int64_t left = -1, right = -1;
+  double soft_cap = 0;
 };
 
 void attention_of(OpRun& run, const std::vector<Kind>& kinds) {
-  for (const auto& [causal, drop, lengths, documents, width] : kinds) {
+  for (const auto& [causal, drop, lengths, documents, width, left, right, soft_cap] : kinds) {
     Attention how{.batch = 2,
                   .seq = 35,
                   .heads = 2,
@@ -35,6 +37,9 @@ void attention_of(OpRun& run, const std::vector<Kind>& kinds) {
                   .head_dim = width,
                   .causal = causal,
                   .scale = 0.25,
+                  .left = left,
+                  .right = right,
+                  .soft_cap = soft_cap,
                   .dropout = {drop, philox_key(3, "attention"), 0},
                   .first_sample = 1,
                   .first_head = 2,
@@ -62,7 +67,10 @@ void attention(OpRun& run) {
                      {true, 0, {7, 35}, {}},
                      {true, 0.25, {}, {1, 16, 4, 14}},
                      {true, 0, {}, {1, 16, 4, 14}},
-                     {true, 0, {}, {1, 16, 4, 14}, 64}});
+                     {true, 0, {}, {1, 16, 4, 14}, 64},
+                     {true, 0, {}, {}, 16, 4},
+                     {true, 0.25, {}, {1, 16, 4, 14}, 16, 9, -1, 2},
+                     {false, 0, {7, 35}, {}, 16, 3, 5}});
 }
 
 // On CUDA the masks of 16-bit weights are cuDNN's own, unless there are documents (ops/cuda/attention_choice.h).
@@ -125,12 +133,12 @@ void of_ranks(OpRun& run) {
     double drop;
     Values lengths, documents;  // as above
     int part;
-  } const kinds[] = {{true, 0.25, {}, {}, 0},
-                     {true, 0, {}, {1, 16, 5, 26}, 1},
-                     {false, 0, {48, 7}, {}, 1},
-                     {false, 0.25, {}, {}, 2},
-                     {true, 0, {20, 3}, {}, 2}};
-  for (const auto& [causal, drop, lengths, documents, part] : kinds) {
+    int64_t left = -1, right = -1;
+  } const kinds[] = {{true, 0.25, {}, {}, 0},     {true, 0, {}, {1, 16, 5, 26}, 1},
+                     {false, 0, {48, 7}, {}, 1},  {false, 0.25, {}, {}, 2},
+                     {true, 0, {20, 3}, {}, 2},   {true, 0, {}, {1, 16, 5, 26}, 1, 6},
+                     {true, 0.25, {}, {}, 2, 10}, {false, 0, {48, 7}, {}, 1, 3, 4}};
+  for (const auto& [causal, drop, lengths, documents, part, left, right] : kinds) {
     Attention how{.batch = 2,
                   .seq = 48,
                   .heads = 4,
@@ -138,6 +146,8 @@ void of_ranks(OpRun& run) {
                   .head_dim = 12,
                   .causal = causal,
                   .scale = 0.25,
+                  .left = left,
+                  .right = right,
                   .dropout = {drop, philox_key(3, "attention"), 0},
                   .first_sample = 1,
                   .first_head = 2,
@@ -156,13 +166,27 @@ void of_ranks(OpRun& run) {
   }
 }
 
+void sinks(OpRun& run) {
+  constexpr int64_t kSamples = 2, kQueries = 19, kHeads = 3, kColumns = 40;
+  const Shape rows{kSamples * kQueries, kHeads * kColumns};
+  const Shape sums{kSamples, kHeads, kQueries};
+  const Tensor logits = run.in({kHeads}, normal(kHeads, 1));
+  const Tensor out = run.out(rows, normal(rows.elements(), 2));
+  const Tensor lse = run.out(run.wide(), sums, normal(sums.elements(), 3));
+  run.ops().attention_sinks(run.stream(), out, lse, logits);
+  run.ops().attention_sinks_backward(run.stream(), run.out(run.wide(), {kHeads}),
+                                     run.in(rows, normal(rows.elements(), 4)), out, lse, logits);
+}
+
 }  // namespace
 
 std::vector<OpCase> attention_op_cases() {
   const std::vector<size_t> both = entries(&OpTable::attention, &OpTable::attention_backward);
   return {{"attention", both, false, 4, attention},
           {"attention with dropout", both, true, 4, attention_with_dropout},
-          {"attention of ranks' positions", both, false, 4, of_ranks}};
+          {"attention of ranks' positions", both, false, 4, of_ranks},
+          {"attention sinks", entries(&OpTable::attention_sinks, &OpTable::attention_sinks_backward), false,
+           4, sinks}};
 }
 
 }  // namespace trifold::conformance

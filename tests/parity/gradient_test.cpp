@@ -62,7 +62,7 @@ TransformerShape tiled(TransformerShape shape) {
 
 std::unique_ptr<TransformerBlock> post_norm(BlockBuilder& b, TransformerShape shape) {
   shape.order = NormOrder::AfterSum;
-  shape.sight = AttentionSight::Both;
+  shape.scores.sight = AttentionSight::Both;
   return transformer(b, shape);
 }
 
@@ -71,8 +71,8 @@ std::unique_ptr<TiledMlp> tiled_mlp(BlockBuilder& b, ActivationKind activation, 
 }
 
 std::unique_ptr<AttentionCore> attention(BlockBuilder& b, double dropout,
-                                         AttentionSight sight = AttentionSight::Causal) {
-  return std::make_unique<AttentionCore>(b, "a", AttentionHeads(b.mesh(), "a", 4, 4, 3), dropout, sight);
+                                         const AttentionScores& scores = {}) {
+  return std::make_unique<AttentionCore>(b, "a", AttentionHeads(b.mesh(), "a", 4, 4, 3), dropout, scores);
 }
 
 // The projections and the attention that reads them: which columns of the packed matrix a rank has is between
@@ -192,6 +192,9 @@ std::vector<GradientCase> cases_without_experts() {
        packed(2, kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return attention(b, 0.0); }, packed(3, kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return attention(b, 0.3); }, packed(3, kWidth), columns(kWidth)},
+      {"AttentionCoreWithSinks",
+       [](B& b) { return attention(b, 0.3, {.left = 2, .soft_cap = 1.5, .sinks = true}); }, packed(3, kWidth),
+       columns(kWidth)},
       query_key_value(4, true, false, {}),
       query_key_value(4, false, true, {}),
       query_key_value(4, true, true, Normalization::LayerNorm),
@@ -310,7 +313,7 @@ std::vector<GradientCase> cases_without_experts() {
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::GeluErf, true); }, rows, rows},
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::SquaredRelu, true); }, rows, rows},
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Swiglu, false); }, rows, rows},
-      {"AttentionCore", [](B& b) { return attention(b, 0.3, AttentionSight::Both); }, packed(3, kWidth),
+      {"AttentionCore", [](B& b) { return attention(b, 0.3, {AttentionSight::Both}); }, packed(3, kWidth),
        columns(kWidth)},
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
        stream(7)},

@@ -260,6 +260,20 @@ TEST(ModelWalk, FlopsOfASampleCountEachLayerAsItIs) {
   EXPECT_EQ(sample_flops(mixed, 1).layers, std::vector<double>(3, layers[0]));
 }
 
+// Of 20 x 20 scores a window of 5 keys leaves 5 for each query but the first four: 90.
+TEST(ModelWalk, FlopsOfAWindowIsThatOfItsKeys) {
+  ModelConfig config = small_model();
+  config.num_layers = 2;
+  const double causal = sample_flops(config, 1).layers[0];
+  const double of_scores =
+      3 * 2 * static_cast<double>(config.num_attention_heads * (key_width(config) + value_width(config)));
+  config.window_size = WindowSize{4, 0};
+  config.window_attn_skip_freq = "2";
+  const std::vector<double> layers = sample_flops(config, 1).layers;
+  EXPECT_DOUBLE_EQ(layers[0], causal - of_scores * (200 - 90));
+  EXPECT_EQ(layers[1], causal);
+}
+
 // Blocks that are alike are walked once.
 TEST(ModelWalk, LayersThatAreAlikeShareAWalk) {
   ModelConfig config = small_model();

@@ -24,6 +24,7 @@ struct ContextCase {
   bool documents = false;
   bool padded = false;  // positions see all others but the padding of the second sample
   int threads = 1;
+  int64_t left = -1;  // a window
   RowCut cut() const { return padded ? RowCut::Consecutive : RowCut::BothEnds; }
 };
 
@@ -60,7 +61,10 @@ Result attend(Communicator& world, const ContextCase& c) {
   ReportList reports;
   BlockBuilder builder(params, reports, mesh, 0, kSeed);
   const AttentionCore core(builder, "attention", {mesh, "attention", kHeads, c.kv_heads, kWidth}, c.dropout,
-                           c.padded ? AttentionSight::Both : AttentionSight::Causal, 1,
+                           {.sight = c.padded ? AttentionSight::Both : AttentionSight::Causal,
+                            .left = c.left,
+                            .right = c.padded ? c.left : -1,
+                            .soft_cap = c.left < 0 ? 0 : 2.0},
                            {c.exchange, c.threads});
   BatchBuffer buffer(kSamples, kPositions);
   Batch batch = buffer.batch();
@@ -133,7 +137,11 @@ INSTANTIATE_TEST_SUITE_P(
                       ContextCase{"GatheredKeysOfBert", 3, ContextExchange::AllGather, 4, 0.2, false, true},
                       ContextCase{"RingOf2OfBert", 2, ContextExchange::Ring, 4, 0, false, true},
                       ContextCase{"RingOf4OfBert", 4, ContextExchange::Ring, 4, 0.2, false, true},
-                      ContextCase{"RingOf8OfBert", 8, ContextExchange::Ring, 4, 0.2, false, true}),
+                      ContextCase{"RingOf8OfBert", 8, ContextExchange::Ring, 4, 0.2, false, true},
+                      ContextCase{"GatheredWindow", 3, ContextExchange::AllGather, 2, 0.2, true, false, 1, 7},
+                      ContextCase{"ExchangedWindow", 2, ContextExchange::AllToAll, 2, 0.2, true, false, 1, 7},
+                      ContextCase{"RingWindow", 4, ContextExchange::Ring, 2, 0.2, false, false, 1, 3},
+                      ContextCase{"RingWindowOfBert", 4, ContextExchange::Ring, 4, 0.2, false, true, 1, 5}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

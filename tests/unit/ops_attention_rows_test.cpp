@@ -14,6 +14,7 @@ struct Case {
   double drop = 0;
   std::vector<int64_t> documents = {};  // lengths, of each sample
   std::vector<int32_t> lengths = {};    // of each sample, whose positions see all others
+  int64_t left = -1, right = -1;        // a window
 };
 
 std::vector<int32_t> document_begins(const Case& c) {
@@ -65,6 +66,8 @@ Attention attention_of(const Case& c) {
   how.scale = 1 / std::sqrt(static_cast<double>(c.width));
   how.dropout = {c.drop, philox_key(5, "attention"), 0};
   how.causal = c.lengths.empty();
+  how.left = c.left;
+  how.right = c.right;
   how.first_sample = 3;
   how.first_head = c.heads;
   how.global_heads = 2 * c.heads;

@@ -9,14 +9,24 @@ struct Result {
   Values out, lse;
 };
 
+// Stands for the lowest number, which the log of the sum of no key is.
+constexpr double kNoKeys = -1e6;
+
 // Lengths in `how` stand for their memory on the host.
 int64_t keys_of(const Attention& how, int64_t sample, int64_t query) {
   const int64_t all = how.lengths.data == nullptr ? how.seq : how.lengths.as<int32_t>()[sample];
-  return how.causal ? std::min(query + 1, all) : all;
+  if (how.causal) return std::min(query + 1, all);
+  return how.right < 0 ? all : std::min(query + how.right + 1, all);
 }
 
 int64_t first_of(const Attention& how, int64_t sample, int64_t query) {
-  return how.first_keys.data == nullptr ? 0 : how.first_keys.as<int32_t>()[sample * how.seq + query];
+  const int64_t first =
+      how.first_keys.data == nullptr ? 0 : how.first_keys.as<int32_t>()[sample * how.seq + query];
+  return how.left < 0 ? first : std::max(first, query - how.left);
+}
+
+double capped(const Attention& how, double score) {
+  return how.soft_cap > 0 ? how.soft_cap * std::tanh(score / how.soft_cap) : score;
 }
 
 // Plain attention, one probability at a time.
@@ -32,15 +42,19 @@ Result reference(const Values& qkv, const Attention& how) {
         const int64_t kv = h / (how.heads / how.kv_heads);
         const double* q = qkv.data() + (b * how.seq + i) * stride + h * d;
         const int64_t keys = keys_of(how, b, i);
-        Values score(static_cast<size_t>(keys));
+        Values score(static_cast<size_t>(std::max<int64_t>(keys, 0)));
         double most = -INFINITY;
         const int64_t first = first_of(how, b, i);
         for (int64_t j = first; j < keys; ++j) {
           const double* k = qkv.data() + (b * how.seq + j) * stride + (how.heads + kv) * d;
           double sum = 0;
           for (int64_t c = 0; c < d; ++c) sum += q[c] * k[c];
-          score[static_cast<size_t>(j)] = sum * how.scale;
-          most = std::max(most, sum * how.scale);
+          score[static_cast<size_t>(j)] = capped(how, sum * how.scale);
+          most = std::max(most, score[static_cast<size_t>(j)]);
+        }
+        if (first >= keys) {
+          result.lse[static_cast<size_t>((b * how.heads + h) * how.seq + i)] = kNoKeys;
+          continue;
         }
         double sum = 0;
         for (int64_t j = first; j < keys; ++j) sum += std::exp(score[static_cast<size_t>(j)] - most);
@@ -84,15 +98,18 @@ Values reference_gradient(const Values& qkv, const Values& dout, const Attention
             score += qkv[static_cast<size_t>(q_at + c)] * qkv[static_cast<size_t>(k_at + c)];
             slope += dout[static_cast<size_t>(out_at + c)] * qkv[static_cast<size_t>(v_at + c)];
           }
-          const double p = std::exp(score * how.scale -
-                                    forward.lse[static_cast<size_t>((b * how.heads + h) * how.seq + i)]);
+          const double with_cap = capped(how, score * how.scale);
+          const double slope_of_cap =
+              how.soft_cap > 0 ? 1 - with_cap * with_cap / (how.soft_cap * how.soft_cap) : 1;
+          const double p =
+              std::exp(with_cap - forward.lse[static_cast<size_t>((b * how.heads + h) * how.seq + i)]);
           const auto element = static_cast<uint64_t>(
               (((how.first_sample + b) * how.global_heads + how.first_head + h) * how.seq + i) * how.seq + j);
           const double drop = how.dropout.probability;
           const double keep = drop == 0                                                      ? 1
                               : philox_word(how.dropout.key, element) >= drop * 4294967296.0 ? 1 / (1 - drop)
                                                                                              : 0;
-          const double ds = p * (slope * keep - delta) * how.scale;
+          const double ds = p * (slope * keep - delta) * slope_of_cap * how.scale;
           for (int64_t c = 0; c < d; ++c) {
             dqkv[static_cast<size_t>(q_at + c)] += ds * qkv[static_cast<size_t>(k_at + c)];
             dqkv[static_cast<size_t>(k_at + c)] += ds * qkv[static_cast<size_t>(q_at + c)];
@@ -121,8 +138,9 @@ Attention shape(int64_t batch, int64_t seq, int64_t heads, int64_t kv_heads, int
 }
 
 void check_attention(const Attention& how) {
-  SCOPED_TRACE(fmt::format("batch {} seq {} heads {}/{} width {} causal {}", how.batch, how.seq, how.heads,
-                           how.kv_heads, how.head_dim, how.causal));
+  SCOPED_TRACE(fmt::format("batch {} seq {} heads {}/{} width {} causal {} window {}, {} cap {}", how.batch,
+                           how.seq, how.heads, how.kv_heads, how.head_dim, how.causal, how.left, how.right,
+                           how.soft_cap));
   const int64_t rows = how.batch * how.seq;
   const Shape packed{rows, (how.heads + 2 * how.kv_heads) * how.head_dim};
   const Shape wide{rows, how.heads * how.head_dim};
@@ -139,7 +157,9 @@ void check_attention(const Attention& how) {
         const Host grad(dtype, packed, Values(qkv.size(), NAN));
         ops.attention(stream, out, lse, in, how);
         ops.attention_backward(stream, grad, Host(dtype, wide, dout), in, out, lse, how);
-        return {out.values(), lse.values(), grad.values()};
+        Values sums = lse.values();
+        for (double& sum : sums) sum = std::max(sum, kNoKeys);
+        return {out.values(), sums, grad.values()};
       },
       1e-5, 1e-12);
 }
@@ -203,6 +223,73 @@ TEST(Attention, DocumentsOfOneTokenSeeThemselves) {
   std::vector<int32_t> first(100);
   std::iota(first.begin(), first.end(), 0);
   check_attention(with_documents(shape(1, 100, 2, 1, 8, true), first));
+}
+
+Attention with_window(Attention how, int64_t left, int64_t right = -1) {
+  how.left = left;
+  how.right = right;
+  return how;
+}
+
+// Windows of one key, that end inside groups and chunks of keys, and that cover all.
+TEST(Attention, AWindowHidesDistantKeys) {
+  for (double drop : {0.0, 0.2})
+    for (const int64_t left : {0, 1, 5, 15, 16, 17, 40, 200}) {
+      check_attention(with_window(shape(2, 77, 4, 2, 16, true, drop), left));
+      for (const int64_t right : {0, 1, 3, 8, 21, 90})
+        check_attention(with_window(shape(1, 77, 2, 1, 16, false, drop), left, right));
+      check_attention(with_window(shape(1, 77, 2, 1, 16, false, drop), left));
+      check_attention(with_window(shape(1, 77, 2, 1, 16, false, drop), -1, left));
+    }
+  for (const int64_t left : {3, 100, 511, 512, 600, 1023}) {
+    check_attention(with_window(shape(1, 1100, 1, 1, 8, true, 0.1), left));
+    check_attention(with_window(shape(1, 1100, 1, 1, 8, false, 0.1), left, 37));
+  }
+}
+
+TEST(Attention, AWindowEndsAtItsDocumentAndAtTheEndOfTheSample) {
+  const auto documents = first_keys(77, {{1, 1, 14, 16, 3, 30}, {40, 2}, {16, 16, 32, 4}});
+  for (const int64_t left : {0, 7, 20, 64})
+    check_attention(with_window(with_documents(shape(3, 77, 4, 2, 16, true, 0.2), documents), left));
+  std::vector<int32_t> lengths{1, 77, 40};
+  for (const int64_t left : {0, 7, 20, 64}) {  // queries behind the end of a sample may see no key
+    Attention how = with_window(shape(3, 77, 2, 1, 16, false, 0.2), left, left / 2);
+    how.lengths = {lengths.data(), DType::I32, {3}};
+    check_attention(how);
+  }
+  std::vector<int32_t> few{300};
+  Attention how = with_window(shape(1, 1100, 1, 1, 8, false), 50, 50);
+  how.lengths = {few.data(), DType::I32, {1}};
+  check_attention(how);
+}
+
+TEST(Attention, ASoftCapBoundsScores) {
+  for (double drop : {0.0, 0.2}) {
+    Attention how = shape(2, 77, 4, 2, 16, true, drop);
+    how.scale = 3;
+    how.soft_cap = 5;
+    check_attention(how);
+    check_attention(with_window(how, 9));
+    how.causal = false;
+    check_attention(with_window(how, 9, 4));
+  }
+}
+
+TEST(Attention, AWindowOfAllPositionsHasTheBitsOfNone) {
+  const Attention plain = shape(2, 600, 2, 1, 16, true, 0.1);
+  const Values qkv = random_values(int64_t{1200} * 64, 1);
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const auto results = [&](const Attention& how) {
+      const Host in(DType::F32, {1200, 64}, qkv);
+      const Host out(DType::F32, {1200, 32});
+      const Host lse(DType::F32, {2, 2, 600});
+      const Host grad(DType::F32, {1200, 64});
+      ops.attention(stream, out, lse, in, how);
+      ops.attention_backward(stream, grad, out, in, out, lse, how);
+      return std::vector{out.values(), lse.values(), grad.values()};
+    };
+    EXPECT_EQ(results(with_window(plain, 599)), results(plain));
+  });
 }
 
 // One document is what there is without any.
@@ -275,6 +362,66 @@ void check_derivative(const Attention& how, double tolerance) {
 TEST(Attention, BackwardIsTheDerivative) {
   for (bool causal : {true, false})
     for (double drop : {0.0, 0.3}) check_derivative(shape(2, 5, 2, 1, 3, causal, drop), 1e-6);
+}
+
+TEST(Attention, BackwardIsTheDerivativeWithAWindowAndASoftCap) {
+  for (double drop : {0.0, 0.3})
+    for (bool causal : {true, false}) {
+      Attention how = with_window(shape(2, 24, 2, 1, 3, causal, drop), 5, causal ? -1 : 2);
+      how.soft_cap = 0.7;
+      check_derivative(how, 1e-8);
+    }
+}
+
+// A sink is a key whose score is its logit and whose value is 0.
+TEST(Attention, ASinkTakesPartInTheSoftmax) {
+  const Attention how = with_window(shape(2, 33, 4, 2, 8, true), 9);
+  const Values qkv = random_values(int64_t{66} * 64, 1), logits{0.3, -2, 5, 90};
+  Result expected = reference(qkv, how);
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < 4; ++h)
+      for (int64_t t = 0; t < 33; ++t) {
+        double& lse = expected.lse[static_cast<size_t>((b * 4 + h) * 33 + t)];
+        const double most = std::max(lse, logits[static_cast<size_t>(h)]);
+        const double sum =
+            most + std::log(std::exp(lse - most) + std::exp(logits[static_cast<size_t>(h)] - most));
+        for (int64_t c = 0; c < 8; ++c)
+          expected.out[static_cast<size_t>(((b * 33 + t) * 4 + h) * 8 + c)] *= std::exp(lse - sum);
+        lse = sum;
+      }
+  check_everywhere(
+      {expected.out, expected.lse},
+      [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+        const Host out(dtype, {66, 32});
+        const Host lse(dtype, {2, 4, 33});
+        ops.attention(stream, out, lse, Host(dtype, {66, 64}, qkv), how);
+        ops.attention_sinks(stream, out, lse, Host(dtype, {4}, logits));
+        return {out.values(), lse.values()};
+      },
+      1e-5, 1e-12);
+}
+
+TEST(Attention, BackwardIsTheDerivativeWithSinks) {
+  const Attention how = with_window(shape(2, 9, 2, 1, 3, true), 4);
+  const Values qkv = random_values(int64_t{18} * 12, 3), dout = random_values(int64_t{18} * 6, 4);
+  const Values logits{0.4, -0.7};
+  with_every_table([&](const OpTable& ops, Stream& stream) {
+    const Host out(DType::F64, {18, 6});
+    const Host lse(DType::F64, {2, 2, 9});
+    const auto loss = [&](const Values& values, const Values& sinks) {
+      ops.attention(stream, out, lse, Host(DType::F64, {18, 12}, values), how);
+      ops.attention_sinks(stream, out, lse, Host(DType::F64, {2}, sinks));
+      return dot(out.values(), dout);
+    };
+    loss(qkv, logits);
+    const Host grad(DType::F64, {18, 12});
+    const Host dsinks(DType::F64, {2});
+    const Host gradient(DType::F64, {18, 6}, dout);
+    ops.attention_backward(stream, grad, gradient, Host(DType::F64, {18, 12}, qkv), out, lse, how);
+    ops.attention_sinks_backward(stream, dsinks, gradient, out, lse, Host(DType::F64, {2}, logits));
+    check_gradient([&](const Values& values) { return loss(values, logits); }, qkv, grad.values(), 1e-8);
+    check_gradient([&](const Values& sinks) { return loss(qkv, sinks); }, logits, dsinks.values(), 1e-8);
+  });
 }
 
 TEST(Attention, BackwardIsTheDerivativeWithDocuments) {

@@ -87,8 +87,8 @@ TEST(PlanKernels, SmallProductsAreBoundByMemory) {
 
 TEST(PlanKernels, AFullSquareIsTwiceACausalOne) {
   const double launch = a100().launch * 1e-6;
-  const double causal = fused_attention_seconds(a100(), {32, 4096, 4096, 128, true}, 0.4) - launch;
-  const double full = fused_attention_seconds(a100(), {32, 4096, 4096, 128, false}, 0.4) - launch;
+  const double causal = fused_attention_seconds(a100(), {32, 4096, 4096, 128, 0.5}, 0.4) - launch;
+  const double full = fused_attention_seconds(a100(), {32, 4096, 4096, 128, 1}, 0.4) - launch;
   EXPECT_NEAR(full, 2 * causal, 1e-12 * full);
 
   PretrainConfig run = small_gpt();

@@ -32,6 +32,13 @@ struct Names<PositionEmbedding> {
       {PositionEmbedding::None, "none"}};
 };
 
+enum class SoftmaxType { Vanilla, Learnable };
+template <>
+struct Names<SoftmaxType> {
+  static constexpr Named<SoftmaxType> kAll[] = {{SoftmaxType::Vanilla, "vanilla"},
+                                                {SoftmaxType::Learnable, "learnable"}};
+};
+
 enum class RopeType { Rope, Yarn };
 template <>
 struct Names<RopeType> {

@@ -1,50 +1,98 @@
 #include "config/fields/layer_kinds.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
+
+#include "config/fields/layer_pattern.h"
 
 namespace trifold {
 
 namespace {
 
-// The choices that differ between layers.
+// The choices that may differ between layers.
 struct LayerTraits {
   bool experts = false;
+  bool rotates = false;
+  bool window = false;
   auto operator<=>(const LayerTraits&) const = default;
 };
 
+std::vector<LayerTraits> traits_of_layers(const ModelConfig& config) {
+  const auto layers = static_cast<size_t>(config.num_layers);
+  const bool rope = config.position_embedding_type == PositionEmbedding::Rope;
+  const std::vector<bool> experts = expert_layers(config), windows = window_layers(config);
+  const std::vector<bool> still =
+      rope && config.no_rope_freq
+          ? parse_layer_pattern(*config.no_rope_freq, config.num_layers, EveryNth::Last)
+          : std::vector<bool>(layers, false);
+  std::vector<LayerTraits> traits;
+  for (size_t layer = 0; layer < layers; ++layer)
+    traits.push_back({experts[layer], rope && !still[layer], windows[layer]});
+  return traits;
+}
+
 ModelConfig with_traits(ModelConfig config, const LayerTraits& traits) {
   config.moe_layer_freq = "1";
+  config.window_attn_skip_freq.reset();
+  config.no_rope_freq.reset();
   if (!traits.experts) {
     config.num_experts.reset();
     config.moe_shared_expert_intermediate_size.reset();
     config.moe_shared_expert_gate = false;
   }
+  if (!traits.window) {
+    config.window_size.reset();
+  } else if (config.window_rotary_base) {
+    config.rotary_base = *config.window_rotary_base;
+    config.use_rope_scaling = false;
+    config.rotary_seq_len_interpolation_factor = 1;
+    config.rope_type = RopeType::Rope;
+  }
+  config.window_rotary_base.reset();
+  if (!traits.rotates && config.position_embedding_type == PositionEmbedding::Rope)
+    config.position_embedding_type = PositionEmbedding::None;
   return config;
 }
 
-// The traits that only some of the layers have, in words.
-std::string name_of(const ModelConfig& config, const LayerTraits& traits) {
-  return config.num_experts && !traits.experts ? "layer without experts" : "layer";
+// The traits in which the layers of the model differ, in words.
+std::string name_of(const ModelConfig& config, const LayerTraits& traits, const LayerTraits& some,
+                    const LayerTraits& every) {
+  std::vector<std::string> words;
+  if (some.experts && !every.experts && !traits.experts) words.emplace_back("without experts");
+  if (some.window && !every.window && traits.window)
+    words.push_back(fmt::format("with a window of {}", config.window_size->text()));
+  if (some.rotates && !every.rotates && !traits.rotates) words.emplace_back("without rope");
+  return words.empty() ? "layer" : fmt::format("layer {}", fmt::join(words, ", "));
 }
 
 }  // namespace
 
+std::vector<bool> window_layers(const ModelConfig& config) {
+  const auto layers = static_cast<size_t>(config.num_layers);
+  if (!config.window_size || config.window_size->covers_all()) return std::vector<bool>(layers, false);
+  if (!config.window_attn_skip_freq) return std::vector<bool>(layers, true);
+  return parse_layer_pattern(*config.window_attn_skip_freq, config.num_layers, EveryNth::AllButLast);
+}
+
 LayerKinds layer_kinds(const ModelConfig& config) {
-  const std::vector<bool> experts = expert_layers(config);
+  const std::vector<LayerTraits> layers = traits_of_layers(config);
   std::map<LayerTraits, size_t> found;  // to the index in `kinds`
-  std::vector<LayerTraits> traits;      // one for each layer
-  for (const bool with_experts : experts) {
-    traits.push_back({with_experts});
-    found.try_emplace(traits.back());
+  LayerTraits some{}, every{true, true, true};
+  for (const LayerTraits& traits : layers) {
+    found.try_emplace(traits);
+    some = {some.experts || traits.experts, some.rotates || traits.rotates, some.window || traits.window};
+    every = {every.experts && traits.experts, every.rotates && traits.rotates, every.window && traits.window};
   }
-  if (found.empty()) found.try_emplace({config.num_experts.has_value()});
+  if (layers.empty()) return {{{config, "layer"}}, {}};
   LayerKinds result;
-  for (auto& [kind, index] : found) {
+  for (auto& [traits, index] : found) {
     index = result.kinds.size();
-    result.kinds.push_back({with_traits(config, kind), name_of(config, kind)});
+    result.kinds.push_back({with_traits(config, traits), name_of(config, traits, some, every)});
   }
-  for (const LayerTraits& layer : traits) result.of_layer.push_back(found[layer]);
+  for (const LayerTraits& traits : layers) result.of_layer.push_back(found[traits]);
   return result;
 }
 

@@ -16,13 +16,15 @@ struct LayerKind {
 };
 
 struct LayerKinds {
-  // Ordered by cost: of two kinds that differ only in their experts, the one with experts is later. At least one.
+  // At least one. Kinds with experts are behind those without.
   std::vector<LayerKind> kinds;
   std::vector<size_t> of_layer;  // [num_layers], an index into `kinds`
 };
 
 // BadInput if a pattern of layers does not fit the number of layers. A model without layers has one kind.
 LayerKinds layer_kinds(const ModelConfig& config);
+// For each layer, whether its attention has a window.
+std::vector<bool> window_layers(const ModelConfig& config);
 // The number of kinds, and the model with all layers of one of them.
 size_t count_layer_kinds(const ModelConfig& config);
 ModelConfig with_layers_of_kind(const ModelConfig& config, size_t kind);

@@ -113,12 +113,15 @@ bool is_number(std::string_view text) {
 
 }  // namespace
 
-std::vector<bool> parse_layer_pattern(std::string_view text, int64_t layers) {
+std::vector<bool> parse_layer_pattern(std::string_view text, int64_t layers, EveryNth number) {
   if (is_number(text)) {
     const int64_t each = parse_int64(text);
     if (each < 1) bad_input("'{}' is not possible; every layer is 1, every second one 2", text);
     std::vector<bool> all;
-    for (int64_t layer = 0; layer < layers; ++layer) all.push_back(layer % each == 0);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const bool chosen = (number == EveryNth::First ? layer : layer + 1) % each == 0;
+      all.push_back(chosen != (number == EveryNth::AllButLast));
+    }
     return all;
   }
   std::vector<bool> all = PatternReader(text, layers).read();

@@ -53,6 +53,20 @@ StepNumber StepNumber::parse(std::string_view text) {
   return {step};
 }
 
+WindowSize WindowSize::parse(std::string_view text) {
+  const size_t comma = text.find(',');
+  try {
+    if (comma != text.npos) {
+      const WindowSize window{parse_int64(text.substr(0, comma)), parse_int64(text.substr(comma + 1))};
+      if (window.left >= -1 && window.right >= -1) return window;
+    }
+  } catch (const Error&) {
+  }
+  bad_input(
+      "'{}' is not possible: give two numbers, of positions before and after a token, such as 127,0; -1 stands for all",
+      printable(text));
+}
+
 GroupSize GroupSize::parse(std::string_view text) {
   if (text == kNode) return {};
   int ranks = 0;

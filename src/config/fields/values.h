@@ -34,6 +34,16 @@ struct StepNumber {
   std::string text() const { return std::to_string(step); }
 };
 
+// --window-size LEFT,RIGHT: the keys before and after a position that it attends to; -1: all.
+struct WindowSize {
+  int64_t left = -1, right = -1;
+
+  bool operator==(const WindowSize&) const = default;
+  bool covers_all() const { return left < 0 && right < 0; }
+  static WindowSize parse(std::string_view text);
+  std::string text() const { return std::to_string(left) + "," + std::to_string(right); }
+};
+
 // --zero-group-size: a number of ranks, or the ranks of a node.
 struct GroupSize {
   static constexpr std::string_view kBounds = "at least 1";

@@ -1,7 +1,14 @@
 #include "config/subjects/attention.h"
 
+#include <algorithm>
+
+#include "config/fields/layer_kinds.h"
+#include "config/fields/layer_pattern.h"
 #include "config/fields/number.h"
 #include "config/options/bounds.h"
+#include "config/subjects/model_family.h"
+#include "core/error.h"
+#include "core/function_ref.h"
 
 namespace trifold {
 
@@ -150,12 +157,87 @@ void add_attention(OptionTable& table, ModelConfig& model) {
       .range(1, kMaxSize)
       .absent("--hidden-size / --num-attention-heads")
       .excludes("multi-latent-attention", {}, kWidthsOfHeads);
+  table
+      .add("window-size", &model.window_size,
+           "Attention sees only this many positions before and after a token (sliding window); -1: all.")
+      .takes("LEFT,RIGHT")
+      .absent("all positions");
+  table
+      .add(
+          "window-attn-skip-freq", &model.window_attn_skip_freq,
+          "Layers without the window of --window-size: every N-th, counted from 1; or a list of 1 (window) and 0 for "
+          "all layers, such as [1,0]*12.")
+      .takes("N|LIST")
+      .absent("no layer")
+      .only_with("window-size");
+  table
+      .add("softmax-type", &model.softmax_type,
+           "learnable: a head's softmax has one more, learned logit, without a value (attention sink).")
+      .excludes("multi-latent-attention")
+      .only_for("learnable");
+  table
+      .add("attn-logit-softcapping", &model.attn_logit_softcapping,
+           "Bound attention's scores smoothly: c x tanh(score / c).")
+      .takes("C")
+      .absent("no bound")
+      .bounds = {0, 1e6, true, false};
+  table
+      .add(
+          "no-rope-freq", &model.no_rope_freq,
+          "Layers in which rope rotates nothing: every N-th, counted from 1, or a list of 1 (nothing) and 0.")
+      .takes("N|LIST")
+      .absent("no layer")
+      .only_with({"position-embedding-type", "rope"});
+  table
+      .add("window-rotary-base", &model.window_rotary_base,
+           "Base of rope in layers with a window, whose frequencies are then not scaled.")
+      .absent("--rotary-base")
+      .only_with("window-size")
+      .only_with({"position-embedding-type", "rope"})
+      .range(1, 1e12);
   table.add("qk-layernorm", &model.qk_layernorm,
             "Normalize queries and keys per head; with --multi-latent-attention, the latent vectors.");
   add_latent_attention(table, model);
 }
 
+namespace {
+
+// `option` has the text of a pattern of layers, of which `find` returns the layers it chooses.
+void check_pattern(const ModelConfig& model, const char* option, const std::string& text,
+                   FunctionRef<std::vector<bool>()> find, std::string_view nothing, Problems& problems) {
+  if (!problems.sound({"num-layers", option})) return;
+  try {
+    const std::vector<bool> layers = find();
+    if (std::find(layers.begin(), layers.end(), true) == layers.end())
+      problems.about(option).wrong("--{} {}: {}", option, text, nothing).right("leave it out, or change it");
+  } catch (const Error& error) {
+    problems.about(option, "num-layers")
+        .wrong("--{} {}", option, error.what())
+        .right("give a number, or a list of one 0 or 1 for each of the {} layers", model.num_layers);
+  }
+}
+
+void check_layers_alike(const ModelConfig& model, Problems& problems) {
+  if (model.window_size && family_of_model(model).causal && model.window_size->right != 0)
+    problems.about("window-size")
+        .wrong("--window-size {} has later positions, which a model that predicts the next token cannot see",
+               model.window_size->text())
+        .right("give {},0", model.window_size->left);
+  if (model.window_attn_skip_freq)
+    check_pattern(
+        model, "window-attn-skip-freq", *model.window_attn_skip_freq, [&] { return window_layers(model); },
+        "no layer has a window", problems);
+  if (model.no_rope_freq)
+    check_pattern(
+        model, "no-rope-freq", *model.no_rope_freq,
+        [&] { return parse_layer_pattern(*model.no_rope_freq, model.num_layers, EveryNth::Last); },
+        "all layers rotate", problems);
+}
+
+}  // namespace
+
 void check_attention(const ModelConfig& model, Problems& problems) {
+  check_layers_alike(model, problems);
   const bool rope = model.position_embedding_type == PositionEmbedding::Rope;
   if (!rope || !problems.sound({"hidden-size", "num-attention-heads", "kv-channels", "rotary-percent",
                                 "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim"}))

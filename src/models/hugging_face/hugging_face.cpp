@@ -124,7 +124,23 @@ void look_for_pairs(ModelConfig& model, FunctionRef<bool(const std::string&)> ha
   if (const char* tensor = family_of(model).pair_tensor) model.bert_no_binary_head = !has_tensor(tensor);
 }
 
+namespace {
+
+// Choices of attention that no family's file can have yet.
+void refuse_unknown_attention(const ModelConfig& model) {
+  const std::pair<bool, const char*> choices[] = {
+      {model.window_size.has_value(), "window-size"},
+      {model.no_rope_freq.has_value(), "no-rope-freq"},
+      {model.softmax_type != SoftmaxType::Vanilla, "softmax-type"},
+      {model.attn_logit_softcapping.has_value(), "attn-logit-softcapping"}};
+  for (const auto& [given, option] : choices)
+    if (given) bad_input("models with --{} cannot be converted to Hugging Face's files yet", option);
+}
+
+}  // namespace
+
 json to_hugging_face(const ModelConfig& model) {
+  refuse_unknown_attention(model);
   const HuggingFaceFamily& family = family_of(model);
   if (const auto missing = family.missing(model); !missing.empty())
     bad_input("transformers has no model like this one:\n  {0} has {1}", family.name,

@@ -37,4 +37,15 @@ void move_columns(Run& run, Tensor y, int64_t y_column, Tensor x, int64_t x_colu
                  {{}, 0, 0, columns, x_column, y_column, false});
 }
 
+void round_into_columns(Run& run, Tensor y, int64_t y_column, Tensor x) {
+  const Arena::Mark mark = run.scratch.mark();
+  Tensor rounded = x;
+  if (x.dtype != run.dtype) {
+    rounded = run.scratch.take(run.dtype, x.shape);
+    run.ops.convert(run.stream, rounded, x);
+  }
+  move_columns(run, y, y_column, rounded, 0, rounded.last_dim());
+  run.scratch.release(mark);
+}
+
 }  // namespace trifold

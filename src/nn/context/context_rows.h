@@ -16,5 +16,7 @@ void to_ranks(Run& run, Tensor by_rank, Tensor in_order);
 // Copies columns [x_column, x_column + columns) of x to columns [y_column, y_column + columns) of y. Both matrices have
 // this rank's rows.
 void move_columns(Run& run, Tensor y, int64_t y_column, Tensor x, int64_t x_column, int64_t columns);
+// Rounds x to the type of the run and copies it to y, from column `y_column` on. Both have this rank's rows.
+void round_into_columns(Run& run, Tensor y, int64_t y_column, Tensor x);
 
 }  // namespace trifold

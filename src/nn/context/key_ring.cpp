@@ -84,19 +84,8 @@ void KeyRing::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, Ten
   pass_on(run, sum, arrived);
   run.stream.wait(run.side.record());
   run.ops.add(run.stream, own_gradients, arrived, own_gradients);
-  store(run, dpacked, 0, attention.dqueries);
-  store(run, dpacked, first_, own_gradients);
-  run.scratch.release(mark);
-}
-
-void KeyRing::store(Run& run, Tensor dpacked, int64_t column, Tensor gradient) const {
-  const Arena::Mark mark = run.scratch.mark();
-  Tensor rounded = gradient;
-  if (gradient.dtype != run.dtype) {
-    rounded = run.scratch.take(run.dtype, gradient.shape);
-    run.ops.convert(run.stream, rounded, gradient);
-  }
-  move_columns(run, dpacked, column, rounded, 0, rounded.last_dim());
+  round_into_columns(run, dpacked, 0, attention.dqueries);
+  round_into_columns(run, dpacked, first_, own_gradients);
   run.scratch.release(mark);
 }
 

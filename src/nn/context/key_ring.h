@@ -36,8 +36,6 @@ class KeyRing {
   // the second pair. A pair whose tensor to send is empty is skipped.
   void pass_on(Run& run, Tensor sent, Tensor received, Tensor also_sent = {},
                Tensor also_received = {}) const;
-  // Rounds a gradient to the type of the run and copies it to dpacked, from column `column` on.
-  void store(Run& run, Tensor dpacked, int64_t column, Tensor gradient) const;
 
   int parts_, part_;
   int64_t first_, columns_;

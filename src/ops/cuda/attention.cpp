@@ -312,6 +312,8 @@ void attention_backward_in_any_order(Stream& stream, Tensor dqkv, Tensor dout, T
 void add_attention(OpTable& ops) {
   ops.attention = attention;
   ops.attention_backward = attention_backward;
+  ops.attention_sinks = attention_sinks;
+  ops.attention_sinks_backward = attention_sinks_backward;
 }
 
 }  // namespace trifold::cuda

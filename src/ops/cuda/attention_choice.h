@@ -14,7 +14,7 @@ namespace trifold::cuda {
 inline bool is_for_cudnn(const Attention& attention, DType dtype) {
   return accumulate_type(dtype) != dtype && attention.head_dim % 8 == 0 && attention.head_dim <= 256 &&
          attention.seq > 1 && (attention.first_keys.data == nullptr || attention.dropout.probability == 0) &&
-         attention.rows.rows() == 0;
+         attention.rows.rows() == 0 && attention.left < 0 && attention.right < 0 && attention.soft_cap == 0;
 }
 
 // Whether cuDNN has no engine for the call on devices of compute capability `major`.x, as version 9.19 reports for

@@ -26,5 +26,7 @@ std::remove_pointer_t<decltype(OpTable::gemm)> plain_gemm;
 std::remove_pointer_t<decltype(OpTable::batched_product)> plain_batched_product;
 std::remove_pointer_t<decltype(OpTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(OpTable::attention_backward)> plain_attention_backward;
+std::remove_pointer_t<decltype(OpTable::attention_sinks)> attention_sinks;
+std::remove_pointer_t<decltype(OpTable::attention_sinks_backward)> attention_sinks_backward;
 
 }  // namespace trifold::cuda

@@ -73,7 +73,11 @@ PlainAttention plain(const char* op, const Attention& attention) {
           cpu::first_head(op, attention),
           attention.global_heads,
           attention.scale,
-          attention.causal,
+          attention.left < 0 ? attention.seq : attention.left,
+          attention.causal      ? 0
+          : attention.right < 0 ? attention.seq
+                                : attention.right,
+          attention.soft_cap,
           attention.lengths.data == nullptr ? nullptr : attention.lengths.as<int32_t>(),
           attention.first_keys.data == nullptr ? nullptr : attention.first_keys.as<int32_t>(),
           cpu::drop_rule(op, attention.dropout)};
@@ -111,6 +115,31 @@ void plain_attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor q
                                    lse.as<Wide>()};
     enqueue(stream, "attention_backward",
             [=](CudaStream on) { plain_attention_backward<T>(on, tensors, shape); });
+  });
+}
+
+void attention_sinks(Stream& stream, Tensor out, Tensor lse, Tensor sinks) {
+  dispatch_float(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "attention_sinks",
+            [rows = out.as<T>(), sums = lse.as<Accumulate<T>>(), logits = sinks.as<T>(), batch = lse.dim(0),
+             heads = lse.dim(1), queries = lse.dim(2), width = out.last_dim() / lse.dim(1)](CudaStream on) {
+              attention_sinks<T>(on, rows, sums, logits, batch, heads, queries, width);
+            });
+  });
+}
+
+void attention_sinks_backward(Stream& stream, Tensor dsinks, Tensor dout, Tensor out, Tensor lse,
+                              Tensor sinks) {
+  dispatch_float(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "attention_sinks_backward",
+            [gradient = dsinks.as<Accumulate<T>>(), drows = dout.as<T>(), rows = out.as<T>(),
+             sums = lse.as<Accumulate<T>>(), logits = sinks.as<T>(), batch = lse.dim(0), heads = lse.dim(1),
+             queries = lse.dim(2), width = out.last_dim() / lse.dim(1)](CudaStream on) {
+              attention_sinks_backward<T>(on, gradient, drows, rows, sums, logits, batch, heads, queries,
+                                          width);
+            });
   });
 }
 

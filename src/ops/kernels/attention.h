@@ -34,7 +34,7 @@ void attention_queries(const HeadOutput<T>& output, const HeadInput<T>& in,
   using Wide = Accumulate<T>;
   ScoreBlock block{query_end - query, 0, query, 0};
   const int64_t row = query - shape.first_query;
-  const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
+  const int64_t end = ScoreBlock::end_seen(shape, query + block.rows - 1);
   Wide* memory = scores + kScoreScratch;
   const Rows<const Wide> queries =
       widened(in.query + row * shape.query_stride, shape.query_stride, block.rows, shape.width, memory);
@@ -51,14 +51,23 @@ void attention_queries(const HeadOutput<T>& output, const HeadInput<T>& in,
     sum[r] = output.adds ? 1 : 0;
   }
   const int64_t start = ScoreBlock::first_chunk(shape, query);
+  if (start >= end && !output.adds)
+    for (int64_t r = 0; r < block.rows; ++r)
+      Lane::each(shape.width, [to = result.at(r)](int64_t i) { to[i] = Wide(0); });
   for (block.key = start; block.key < end; block.key += kKeyChunk) {
     block.keys = at_most(kKeyChunk, end - block.key);
     score_product(scores, Left<Wide>{queries.data, queries.stride, 1}, packed_keys, block, shape,
                   Wide(shape.scale));
     for (int64_t r = 0; r < block.rows; ++r) {
       Wide* score = scores + r * kScoreStride;
+      cap_row(score, shape, block.hidden(shape, r), block.visible(shape, r));
       const int64_t begin = begin_row(score, block, shape, r, kLowest<Wide>);
       const int64_t n = block.visible(shape, r) - begin;
+      clear_behind(score, block, shape, r);
+      if (block.sees_none(shape, r)) {
+        clear_unseen(score, begin, block.visible(shape, r));
+        continue;
+      }
       score += begin;
       const Wide factor = softmax_row(score, n, max[r], sum[r]);
       if (rule.active)
@@ -73,14 +82,15 @@ void attention_queries(const HeadOutput<T>& output, const HeadInput<T>& in,
   }
   for (int64_t r = 0; r < block.rows; ++r) {
     Wide* from = result.at(r);
-    const Wide inverse = 1 / sum[r];
+    const bool none = sum[r] == 0;  // only after a window of keys that are all behind the sample's length
+    const Wide inverse = none ? Wide(0) : 1 / sum[r];
     if (wide) {
       Lane::each(shape.width, [=](int64_t i) { from[i] *= inverse; });
     } else {
       T* to = stored + r * shape.out_stride;
       Lane::each(shape.width, [=](int64_t i) { put(to[i], from[i] * inverse); });
     }
-    lse[r] = max[r] + log_of(sum[r]);
+    lse[r] = none ? kLowest<Wide> : max[r] + log_of(sum[r]);
   }
 }
 

@@ -10,18 +10,33 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 // p = exp(score - lse); the gradient of the score is p (dp - delta), where dp is the gradient of p through
-// its dropout. Replaces `scores` by the probabilities after dropout and `dscores`, which holds dp, by the gradients;
+// its dropout, times the derivative of the soft cap if `kCapped`. Replaces `scores` by the probabilities after dropout and `dscores`, which holds dp, by the gradients;
 // both are zero where a row's tile or group extends beyond the keys that its query sees.
-template <class T>
+template <bool kCapped, class T>
 void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
                    const HeadShape& shape, const DropRule& rule) {
   const auto multiplier = T(rule.multiplier);
   const uint32_t threshold = rule.threshold;
+  // With the derivative of the cap, from the capped score; 0 for the lowest score, which masked keys have.
+  const T per_square = kCapped ? T(1 / (shape.soft_cap * shape.soft_cap)) : T(0);
+  const auto through_cap = [=](T gradient, T score) {
+    if constexpr (!kCapped) return gradient;
+    const T slope = 1 - score * score * per_square;
+    return slope > 0 ? gradient * slope : T(0);
+  };
   for (int64_t r = 0; r < block.rows; ++r) {
     T* row = scores + r * kScoreStride;
     T* grad = dscores + r * kScoreStride;
+    cap_row(row, shape, block.hidden(shape, r), block.visible(shape, r));
     const int64_t begin = begin_row(row, block, shape, r, kLowest<T>);
     begin_row(grad, block, shape, r, T(0));
+    clear_behind(row, block, shape, r);
+    clear_behind(grad, block, shape, r);
+    if (block.sees_none(shape, r)) {
+      clear_unseen(row, begin, block.visible(shape, r));
+      clear_unseen(grad, begin, block.visible(shape, r));
+      continue;
+    }
     row += begin;
     grad += begin;
     const int64_t n = block.visible(shape, r) - begin;
@@ -35,17 +50,19 @@ void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const Sc
                        T* p = row + at;
                        T* d = grad + at;
                        Lane::each(count, [=](int64_t i) {
-                         const T probability = exp_of(p[i] - log_sum);
+                         const T score = p[i];
+                         const T probability = exp_of(score - log_sum);
                          const T keep = words[i] >= threshold ? multiplier : T(0);
                          p[i] = probability * keep;
-                         d[i] = probability * (d[i] * keep - shift);
+                         d[i] = through_cap(probability * (d[i] * keep - shift), score);
                        });
                      });
     } else {
       Lane::each(whole_groups(n), [=](int64_t i) {
-        const T probability = exp_of(row[i] - log_sum);
+        const T score = row[i];
+        const T probability = exp_of(score - log_sum);
         row[i] = probability;
-        grad[i] = probability * (grad[i] - shift);
+        grad[i] = through_cap(probability * (grad[i] - shift), score);
       });
     }
   }
@@ -70,7 +87,7 @@ void attention_backward_queries(const BackwardHead<T>& head, const HeadGradient<
   using Wide = Accumulate<T>;
   ScoreBlock block{query_end - query, 0, query, 0};
   const int64_t row = query - shape.first_query;
-  const int64_t end = shape.causal ? at_most(query + block.rows, shape.keys) : shape.keys;
+  const int64_t end = ScoreBlock::end_seen(shape, query + block.rows - 1);
   const int64_t stride = shape.query_stride;
   const int64_t width = shape.width;
   const auto scale = Wide(shape.scale);
@@ -89,13 +106,19 @@ void attention_backward_queries(const BackwardHead<T>& head, const HeadGradient<
     delta[r] = Lane::sum<Wide>(width, [=](auto at) { return at(a) * at(b); });
   }
   const int64_t start = ScoreBlock::first_chunk(shape, query);
+  if (start >= end && !wide)
+    for (int64_t r = 0; r < block.rows; ++r)
+      Lane::each(width, [to = dqueries.at(r)](int64_t i) { to[i] = Wide(0); });
   for (block.key = start; block.key < end; block.key += kKeyChunk) {
     block.keys = at_most(kKeyChunk, end - block.key);
     score_product(head.scores, Left<Wide>{queries.data, queries.stride, 1}, head.packed_keys, block, shape,
                   scale);
     score_product(head.dscores, Left<Wide>{dresult.data, dresult.stride, 1}, head.packed_values, block, shape,
                   Wide(1));
-    gradient_rows(head.scores, head.dscores, lse + row, delta, block, shape, rule);
+    if (shape.soft_cap > 0)
+      gradient_rows<true>(head.scores, head.dscores, lse + row, delta, block, shape, rule);
+    else
+      gradient_rows<false>(head.scores, head.dscores, lse + row, delta, block, shape, rule);
     weighted_columns<Wide>({head.dvalues.at(block.key), head.dvalues.stride}, head.scores, dresult, block,
                            shape, Wide(1), !first);
     weighted_columns<Wide>({head.dkeys.at(block.key), head.dkeys.stride}, head.dscores, queries, block, shape,
@@ -141,7 +164,7 @@ void attention_backward(const HeadGradient<T>& grad, const T* dout, const T* out
                     : results_for(grad.key, stride, shape.width, memory + whole);
   head.dvalues = wide ? Rows<Accumulate<T>>{grad.wide_value, stride}
                       : results_for(grad.value, stride, shape.width, memory + 2 * whole);
-  const bool clear = assign && shape.first_keys != nullptr;
+  const bool clear = assign && shape.hides;
   if (clear) {
     clear_rows(head.dkeys, 0, shape.keys, shape.width);
     clear_rows(head.dvalues, 0, shape.keys, shape.width);

@@ -14,6 +14,7 @@
 
 #include "ops/kernels.h"
 #include "ops/kernels/lane.h"
+#include "ops/kernels/math.h"
 #include "ops/kernels/product.h"
 
 namespace trifold::cpu {
@@ -51,36 +52,45 @@ struct ScoreBlock {
   int64_t rows, keys;
   int64_t query, key;
 
-  // The first key that the query at position `query` may see. Only for shapes with first_keys.
+  // The first key that the query at position `query` may see.
   static int64_t first_seen(const HeadShape& shape, int64_t query) {
-    const int64_t key = shape.first_keys[query] - shape.origin;
-    return key < 0 ? 0 : key;
+    const int64_t in_window = query + shape.shift - shape.left;
+    const int64_t in_document = shape.first_keys == nullptr ? 0 : shape.first_keys[query] - shape.origin;
+    const int64_t first = in_window < in_document ? in_document : in_window;
+    return first < 0 ? 0 : first;
   }
   // The first chunk of keys that queries from `query` on may see.
   static int64_t first_chunk(const HeadShape& shape, int64_t query) {
-    return shape.first_keys == nullptr ? 0 : first_seen(shape, query) / kKeyChunk * kKeyChunk;
+    return shape.hides ? first_seen(shape, query) / kKeyChunk * kKeyChunk : 0;
+  }
+  // The end of the keys that the query at position `query` may see.
+  static int64_t end_seen(const HeadShape& shape, int64_t query) {
+    return at_most(query + shape.shift + shape.right + 1, shape.keys);
   }
 
   // How many keys of the block the query in row r may see.
   int64_t visible(const HeadShape& shape, int64_t r) const {
-    if (!shape.causal) return keys;
-    const int64_t limit = query + r + 1 - key;
+    const int64_t limit = query + r + shape.shift + shape.right + 1 - key;
     return limit < 0 ? 0 : at_most(limit, keys);
   }
   // How many of the block's first keys are hidden from the query in row r; non-decreasing in r.
   int64_t hidden(const HeadShape& shape, int64_t r) const {
-    if (shape.first_keys == nullptr) return 0;
+    if (!shape.hides) return 0;
     const int64_t before = first_seen(shape, query + r) - key;
     return before < 0 ? 0 : at_most(before, keys);
   }
+  // Whether the query in row r sees no key of the block.
+  bool sees_none(const HeadShape& shape, int64_t r) const {
+    return shape.hides && hidden(shape, r) >= visible(shape, r);
+  }
   // The first row that may see key j of the block.
   int64_t first_row(const HeadShape& shape, int64_t j) const {
-    const int64_t r = shape.causal ? key + j - query : 0;
+    const int64_t r = key + j - query - shape.shift - shape.right;
     return r < 0 ? 0 : r;
   }
   // The first row from `r` on that may see neither key j nor any earlier key.
   int64_t end_row(const HeadShape& shape, int64_t r, int64_t j) const {
-    if (shape.first_keys == nullptr) return rows;
+    if (!shape.hides) return rows;
     while (r < rows && first_seen(shape, query + r) <= key + j) ++r;
     return r;
   }
@@ -239,7 +249,7 @@ void weighted_columns(Rows<T> c, const T* scores, Rows<const T> right, const Sco
 template <class T>
 [[gnu::always_inline]] inline int64_t begin_row(T* row, const ScoreBlock& block, const HeadShape& shape,
                                                 int64_t r, T value) {
-  if (shape.first_keys == nullptr) return 0;
+  if (!shape.hides) return 0;
   const int64_t hidden = block.hidden(shape, r);
   const int64_t begin = group_of(hidden);
   const int64_t tile = group_of(block.hidden(shape, r / kTileRows * kTileRows));
@@ -248,6 +258,35 @@ template <class T>
   T* group = row + begin;
   Lane::each(hidden - begin, [=](int64_t i) { group[i] = value; });
   return begin;
+}
+
+// Sets to 0 the scores of row r that products of its tile read and that lie in groups after the row's last visible
+// score. There are some only if visible scores end at another place in the group than the diagonal: after a `right`.
+template <class T>
+[[gnu::always_inline]] inline void clear_behind(T* row, const ScoreBlock& block, const HeadShape& shape,
+                                                int64_t r) {
+  if (shape.right == 0 || shape.right >= shape.seq) return;
+  const int64_t last = at_most(r / kTileRows * kTileRows + kTileRows, block.rows) - 1;
+  const int64_t begin = whole_groups(block.visible(shape, r));
+  T* unseen = row + begin;
+  Lane::each(block.visible(shape, last) - begin, [=](int64_t i) { unseen[i] = T(0); });
+}
+
+// Sets to 0 the scores of a row that sees no key of the block, as far as products read them.
+template <class T>
+[[gnu::always_inline]] inline void clear_unseen(T* row, int64_t begin, int64_t end) {
+  T* unseen = row + begin;
+  Lane::each(whole_groups(end) - begin, [=](int64_t i) { unseen[i] = T(0); });
+}
+
+// Replaces scores by soft_cap * tanh(score / soft_cap), in whole groups from `begin` to `end`.
+template <class T>
+[[gnu::always_inline]] inline void cap_row(T* row, const HeadShape& shape, int64_t begin, int64_t end) {
+  if (shape.soft_cap <= 0 || begin >= end) return;
+  const T cap = T(shape.soft_cap), inverse = T(1 / shape.soft_cap);
+  T* from = row + group_of(begin);
+  Lane::each(whole_groups(end) - group_of(begin),
+             [=](int64_t i) { from[i] = cap * tanh_of(from[i] * inverse); });
 }
 
 // Sets the scores from n to the end of their group to `value`.

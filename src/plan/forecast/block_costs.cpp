@@ -92,7 +92,7 @@ class DevicePrices final : public WorkPrices {
     const double forward =
         imbalance(work) *
         fused_attention_seconds(hardware_,
-                                {work.batch, work.rows / steps, sequence_, work.inner, work.causal}, share);
+                                {work.batch, work.rows / steps, sequence_, work.inner, work.visible}, share);
     return work.gradient ? kBackwardWork * forward / hardware_.attention_backward : forward;
   }
 

@@ -77,8 +77,8 @@ double pass_seconds(const Hardware& hardware, double bytes) { return bytes / har
 
 double fused_attention_seconds(const Hardware& hardware, const AttentionWork& attention, double share) {
   constexpr double kHalfRateRows = 900;  // sequences of this length reach half of the rate
-  const double work = 4 * attention.batch * attention.rows * attention.columns * attention.width *
-                      (attention.causal ? 0.5 : 1.0);
+  const double work =
+      4 * attention.batch * attention.rows * attention.columns * attention.width * attention.visible;
   const double reached = share * attention.columns / (attention.columns + kHalfRateRows) *
                          std::min(1.0, 0.5 + attention.width / 256);
   return work / (hardware.tflops * 1e12 * reached) + hardware.launch * 1e-6;

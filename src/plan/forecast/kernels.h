@@ -26,7 +26,7 @@ double pass_seconds(const Hardware& hardware, double bytes);
 // Forward of fused attention: `batch` heads with [rows, columns] scores each. A causal mask halves the work.
 struct AttentionWork {
   double batch, rows, columns, width;
-  bool causal;
+  double visible;  // the fraction of the scores that is computed
 };
 double fused_attention_seconds(const Hardware& hardware, const AttentionWork& attention, double share);
 

@@ -33,6 +33,9 @@ __device__ inline Offsets offsets_of(const PlainAttention& attention, int64_t b,
           (b * attention.queries.rows * attention.heads + head) * attention.head_dim};
 }
 
+__device__ inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+__device__ inline int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+
 // The number of valid keys of a sample.
 __device__ inline int64_t keys_of(const PlainAttention& attention, int64_t b) {
   if (attention.lengths == nullptr) return attention.seq;
@@ -42,18 +45,27 @@ __device__ inline int64_t keys_of(const PlainAttention& attention, int64_t b) {
 
 // The end of the keys that the query at position i of a sample sees.
 __device__ inline int64_t keys_seen(const PlainAttention& attention, int64_t b, int64_t i) {
-  const int64_t all = keys_of(attention, b);
-  return attention.causal && i + 1 < all ? i + 1 : all;
+  return earlier(keys_of(attention, b), i + attention.right + 1);
 }
 
 // The first key that the query at position i of a sample sees.
 __device__ inline int64_t first_key(const PlainAttention& attention, int64_t b, int64_t i) {
-  return attention.first_keys == nullptr ? 0
-                                         : static_cast<int64_t>(attention.first_keys[b * attention.seq + i]);
+  const int64_t in_document =
+      attention.first_keys == nullptr ? 0 : static_cast<int64_t>(attention.first_keys[b * attention.seq + i]);
+  return later(in_document, i - attention.left);
 }
 
-__device__ inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-__device__ inline int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+// The score with Attention::soft_cap, and the derivative of that cap, from the score with it.
+template <class Wide>
+__device__ inline Wide capped(const PlainAttention& attention, Wide score) {
+  const auto cap = static_cast<Wide>(attention.soft_cap);
+  return cap > 0 ? cap * cpu::tanh_of(score / cap) : score;
+}
+template <class Wide>
+__device__ inline Wide cap_slope(const PlainAttention& attention, Wide score) {
+  const auto cap = static_cast<Wide>(attention.soft_cap);
+  return cap > 0 ? 1 - score / cap * (score / cap) : Wide(1);
+}
 
 // The factor of a probability under dropout: the inverse of the keep rate, or 0.
 template <class Wide>
@@ -141,8 +153,9 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> 
       const int64_t j = first + lane;
       Wide score = cpu::kLowest<Wide>;
       if (j < end)
-        score = dot(query[warp], t.keys + at.key + (row_of_zero + j) * at.key_stride, attention.head_dim) *
-                static_cast<Wide>(attention.scale);
+        score = capped(attention, dot(query[warp], t.keys + at.key + (row_of_zero + j) * at.key_stride,
+                                      attention.head_dim) *
+                                      static_cast<Wide>(attention.scale));
       const Wide now = cpu::larger(most, combine_lanes(score, Most{}));
       const Wide p = j < end ? cpu::exp_of(score - now) : Wide(0);
       const Wide shrink = cpu::exp_of(most - now);
@@ -157,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention_kernel(PlainForward<T> 
       __syncwarp();
     }
   }
-  const bool none = total == Wide(0);  // a first step of queries whose own keys are all padding
+  const bool none = total == Wide(0);  // all keys that the query could see in this step are padding
 #pragma unroll
   for (int k = 0; k < kColumns; ++k) {
     const int64_t c = lane + k * kWarp;
@@ -204,11 +217,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       Wide ds = 0;
       if (j < end) {
         const int64_t row = (row_of_zero + j) * at.key_stride;
-        const Wide p =
-            cpu::exp_of(dot(query[warp], t.keys + at.key + row, attention.head_dim) * scale - log_sum);
+        const Wide score =
+            capped(attention, dot(query[warp], t.keys + at.key + row, attention.head_dim) * scale);
+        const Wide p = cpu::exp_of(score - log_sum);
         const Wide dp = dot(grad[warp], t.keys + at.value + row, attention.head_dim) *
                         kept<Wide>(attention, item.sample, item.head, i, j);
-        ds = p * (dp - delta) * scale;
+        ds = p * (dp - delta) * cap_slope(attention, score) * scale;
       }
       score_gradient[warp][lane] = ds;
       __syncwarp();
@@ -257,9 +271,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int run = 0; run < 2; ++run) {
       const int64_t end = attention.queries.end(run);
       const int64_t row_of_zero = attention.queries.first_row(run) - attention.queries.begin[run];
-      for (int64_t first = attention.causal ? later(attention.queries.begin[run], j)
-                                            : attention.queries.begin[run];
-           first < end; first += kWarp) {
+      for (int64_t first = later(attention.queries.begin[run], j - attention.right); first < end;
+           first += kWarp) {
         if (first_key(attention, item.sample, first) > j) break;  // no later query sees the key either
         const int64_t i = first + lane;
         Wide ds = 0;
@@ -270,10 +283,12 @@ __global__ void __launch_bounds__(kThreads, 1)
           const T* result = t.out + at.out + row * at.out_stride;
           Wide delta = 0;
           for (int64_t c = 0; c < attention.head_dim; ++c) delta += value(grad[c]) * value(result[c]);
-          p = cpu::exp_of(dot(key[warp], t.qkv + at.query + row * at.qkv_stride, attention.head_dim) * scale -
-                          log_sums[row]);
+          const Wide score = capped(
+              attention, dot(key[warp], t.qkv + at.query + row * at.qkv_stride, attention.head_dim) * scale);
+          p = cpu::exp_of(score - log_sums[row]);
           const Wide keep = kept<Wide>(attention, item.sample, h, i, j);
-          ds = p * (dot(val[warp], grad, attention.head_dim) * keep - delta) * scale;
+          ds = p * (dot(val[warp], grad, attention.head_dim) * keep - delta) * cap_slope(attention, score) *
+               scale;
           p *= keep;
         }
         score_gradient[warp][lane] = ds;
@@ -305,6 +320,51 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+// A warp for each row of a head.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sinks_kernel(T* out, Accumulate<T>* lse, const T* sinks, int64_t heads, int64_t queries, int64_t width,
+                 int64_t items) {
+  using Wide = Accumulate<T>;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (item >= items) return;
+  const int64_t query = item % queries, head = item / queries % heads, sample = item / queries / heads;
+  const Wide before = lse[item];
+  const Wide sink = value(sinks[head]);
+  const Wide most = cpu::larger(before, sink);
+  const Wide sum = most + cpu::log_of(cpu::exp_of(before - most) + cpu::exp_of(sink - most));
+  const Wide factor = cpu::exp_of(before - sum);
+  T* row = out + ((sample * queries + query) * heads + head) * width;
+  for (int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) put(row[c], value(row[c]) * factor);
+  __syncwarp();  // all lanes have read `before`
+  if (threadIdx.x % kWarp == 0) lse[item] = sum;
+}
+
+// A block for each head. Its threads take rows in turn; their sums, in f64, are added in order.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sinks_gradient_kernel(Accumulate<T>* dsinks, const T* dout, const T* out, const Accumulate<T>* lse,
+                          const T* sinks, int64_t batch, int64_t queries, int64_t width) {
+  __shared__ double sums[kThreads];
+  const int64_t head = blockIdx.x, heads = gridDim.x;
+  const Accumulate<T> sink = value(sinks[head]);
+  double total = 0;
+  for (int64_t item = threadIdx.x; item < batch * queries; item += kThreads) {
+    const int64_t sample = item / queries, query = item % queries;
+    const int64_t row = (item * heads + head) * width;
+    double product = 0;
+    for (int64_t c = 0; c < width; ++c)
+      product += static_cast<double>(value(dout[row + c])) * static_cast<double>(value(out[row + c]));
+    total +=
+        product * static_cast<double>(cpu::exp_of(sink - lse[(sample * heads + head) * queries + query]));
+  }
+  sums[threadIdx.x] = total;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int thread = 1; thread < kThreads; ++thread) total += sums[thread];
+  dsinks[head] = static_cast<Accumulate<T>>(-total);
+}
+
 int64_t query_items(const PlainAttention& attention) {
   return attention.batch * attention.given * (attention.heads / attention.kv_heads) * attention.queries.rows;
 }
@@ -330,9 +390,30 @@ void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors
                  0, stream, tensors, attention);
 }
 
-#define INSTANTIATE(T)                                                                         \
-  template void plain_attention<T>(CudaStream, const PlainForward<T>&, const PlainAttention&); \
-  template void plain_attention_backward<T>(CudaStream, const PlainBackward<T>&, const PlainAttention&);
+template <class T>
+void attention_sinks(CudaStream stream, T* out, Accumulate<T>* lse, const T* sinks, int64_t batch,
+                     int64_t heads, int64_t queries, int64_t width) {
+  const int64_t items = batch * heads * queries;
+  if (items == 0) return;
+  TRIFOLD_LAUNCH((sinks_kernel<T>), dim3(static_cast<unsigned>(parts(items, kWarps))), dim3(kThreads), 0,
+                 stream, out, lse, sinks, heads, queries, width, items);
+}
+template <class T>
+void attention_sinks_backward(CudaStream stream, Accumulate<T>* dsinks, const T* dout, const T* out,
+                              const Accumulate<T>* lse, const T* sinks, int64_t batch, int64_t heads,
+                              int64_t queries, int64_t width) {
+  TRIFOLD_LAUNCH((sinks_gradient_kernel<T>), dim3(static_cast<unsigned>(heads)), dim3(kThreads), 0, stream,
+                 dsinks, dout, out, lse, sinks, batch, queries, width);
+}
+
+#define INSTANTIATE(T)                                                                                   \
+  template void plain_attention<T>(CudaStream, const PlainForward<T>&, const PlainAttention&);           \
+  template void plain_attention_backward<T>(CudaStream, const PlainBackward<T>&, const PlainAttention&); \
+  template void attention_sinks<T>(CudaStream, T*, Accumulate<T>*, const T*, int64_t, int64_t, int64_t,  \
+                                   int64_t);                                                             \
+  template void attention_sinks_backward<T>(CudaStream, Accumulate<T>*, const T*, const T*,              \
+                                            const Accumulate<T>*, const T*, int64_t, int64_t, int64_t,   \
+                                            int64_t);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)

@@ -289,7 +289,8 @@ struct PlainAttention {
   cpu::LateIndex first;    // index of the first sample and head in [samples, global heads]
   int64_t global_heads;
   double scale;
-  bool causal;
+  int64_t left, right;        // keys before and after a query that it may see; 0 after it under a causal mask
+  double soft_cap;            // as in Attention
   const int32_t* lengths;     // Attention::lengths, or null
   const int32_t* first_keys;  // Attention::first_keys, or null: 0
   cpu::DropRule rule;         // dropout, without the index of elements
@@ -320,6 +321,15 @@ struct PlainBackward {
 template <class T>
 void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors,
                               const PlainAttention& attention);
+
+// A head's rows in out [batch * queries, heads * width] and its sums in lse [batch, heads, queries]; logits [heads].
+template <class T>
+void attention_sinks(CudaStream stream, T* out, Accumulate<T>* lse, const T* sinks, int64_t batch,
+                     int64_t heads, int64_t queries, int64_t width);
+template <class T>
+void attention_sinks_backward(CudaStream stream, Accumulate<T>* dsinks, const T* dout, const T* out,
+                              const Accumulate<T>* lse, const T* sinks, int64_t batch, int64_t heads,
+                              int64_t queries, int64_t width);
 
 // ---- strided views (strided.cu); pointers are to the elements of index 0 ----
 // y = x, rounded once. The walk has the strides of y, then the strides of x. One of the types is float or double, or both

@@ -1,0 +1,124 @@
+// The options of a language model. Names and defaults are Megatron-LM's where it has the option; see config/fields/config.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/fields/choices.h"
+#include "config/fields/values.h"
+
+namespace trifold {
+
+struct ModelConfig {
+  ModelType model_type = ModelType::Gpt;
+  std::optional<std::string>
+      model;  // a file with the model as a graph of operations; the fields below follow
+  // Checksum of that file, set when it is read and stored in checkpoints, never by an option.
+  std::optional<std::string> model_digest;
+  // Patterns of its parameters that are not trained; their names, in order, once the file is read.
+  std::vector<std::string> freeze;
+  int64_t num_layers = 0;                  // required
+  int64_t hidden_size = 0;                 // required
+  int64_t num_attention_heads = 0;         // required
+  std::optional<int64_t> ffn_hidden_size;  // stays unset until a run is resolved; see inner_width
+  std::optional<int64_t> kv_channels;      // stays unset; see head_width
+  bool group_query_attention = false;      // num_query_groups key and value heads instead of one per head
+  int64_t num_query_groups = 1;
+  bool qk_layernorm = false;
+  // Attention of some layers, or of all, sees only a window of positions (`left` and `right` of Attention, ops/ops.h).
+  std::optional<WindowSize> window_size;
+  std::optional<std::string> window_attn_skip_freq;  // which layers have a window; see layer_kinds
+  SoftmaxType softmax_type = SoftmaxType::Vanilla;
+  std::optional<double> attn_logit_softcapping;
+  // Keys and values from a latent vector (tensor_parallel/latent_projections.h), and queries too if q_lora_rank is set.
+  bool multi_latent_attention = false;
+  std::optional<int64_t> q_lora_rank;
+  int64_t kv_lora_rank = 32;
+  int64_t qk_head_dim = 128;         // width of a head's queries and keys without the rotated part
+  int64_t qk_pos_emb_head_dim = 64;  // width of the rotated part
+  int64_t v_head_dim = 128;
+  int64_t seq_length = 0;                          // required
+  std::optional<int64_t> max_position_embeddings;  // seq_length
+  PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
+  double rotary_base = 10000;
+  double rotary_percent = 1.0;
+  // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), by at most one of three rules: Llama
+  // 3.1's, with four values of its own, ...
+  bool use_rope_scaling = false;
+  double rope_scaling_factor = 8.0;
+  double rope_scaling_low_freq_factor = 1, rope_scaling_high_freq_factor = 4;
+  int64_t rope_scaling_original_positions = 8192;
+  double rotary_seq_len_interpolation_factor = 1;  // ... one factor for all pairs, ...
+  RopeType rope_type = RopeType::Rope;             // ... or YaRN.
+  double rotary_scaling_factor = 1;                // this and all below: YaRN
+  int64_t original_max_position_embeddings = 4096;
+  double beta_fast = 32, beta_slow = 1;
+  double mscale = 1, mscale_all_dim = 0;
+  std::optional<double> rotary_attention_factor;  // stays unset; from mscale and mscale_all_dim
+  bool rope_no_truncate = false;
+  std::optional<std::string> no_rope_freq;   // which layers rotate nothing; see layer_kinds
+  std::optional<double> window_rotary_base;  // base of RoPE, without scaling, in layers with a window
+  std::optional<int64_t> vocab_size;         // the tokenizer's
+  int64_t make_vocab_size_divisible_by = 128;
+  bool untie_embeddings_and_output_weights = false;
+  Normalization normalization = Normalization::LayerNorm;
+  double norm_epsilon = 1e-5;
+  std::optional<double> latent_norm_epsilon;  // stays unset; norm_epsilon
+  bool swiglu = false;
+  bool squared_relu = false;
+  GeluKind gelu = GeluKind::Tanh;
+  bool disable_bias_linear = false;
+  // Biases that remain despite disable_bias_linear: query, key and value projections; attention's output; feed-forward
+  // networks.
+  bool add_qkv_bias = false;
+  bool add_attention_out_bias = false;
+  bool add_mlp_bias = false;
+  double init_method_std = 0.02;
+  std::optional<int64_t> num_experts;          // a mixture of experts replaces every feed-forward network
+  std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
+  std::optional<int64_t> moe_shared_expert_intermediate_size;  // width of an expert that all tokens use
+  bool moe_shared_expert_gate = false;  // its output is scaled by a logistic function of the token
+  std::string moe_layer_freq = "1";     // which layers have experts; see expert_layers
+  int64_t moe_router_topk = 2;
+  RouterScore moe_router_score_function = RouterScore::Softmax;
+  bool moe_router_pre_softmax = false;
+  double moe_router_topk_scaling_factor = 1;
+  std::optional<int64_t> moe_router_num_groups;  // a token uses only the best moe_router_group_topk groups
+  std::optional<int64_t> moe_router_group_topk;
+  bool moe_router_enable_expert_bias = false;  // added to scores for choosing
+  double moe_router_bias_update_rate = 1e-3;
+  RouterBalance moe_router_load_balancing_type = RouterBalance::SequenceAuxLoss;
+  double moe_aux_loss_coeff = 0, moe_z_loss_coeff = 0;
+  double moe_input_jitter_eps = 0;               // jitter of the router's input in training; 0: none
+  bool moe_router_force_load_balancing = false;  // random choices in training, for benchmarks
+  // In training, the most tokens of an expert, as a multiple of the mean; absent: no token is dropped.
+  std::optional<double> moe_expert_capacity_factor;
+  KeptChoices moe_token_drop_policy = KeptChoices::LargestGates;
+  double hidden_dropout = 0.0;     // not Megatron-LM's 0.1, which surprises users
+  double attention_dropout = 0.0;  // likewise
+  bool bert_no_binary_head = false;
+  HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
+  std::vector<std::string> class_names;        // for HeadKind::Classes
+};
+
+inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
+
+// Derived sizes. head_width: an attention head as it is computed. key_width, value_width, rotated_width: its keys, its
+// values, and the part that RoPE rotates, which differ in latent attention. key_heads: key and value heads, equal to
+// the attention heads unless query groups share them. inner_width: the feed-forward network (--ffn-hidden-size, or
+// derived from hidden_size). expert_width: an expert (--moe-ffn-hidden-size, or inner_width).
+int64_t head_width(const ModelConfig& config);
+int64_t key_width(const ModelConfig& config);
+int64_t value_width(const ModelConfig& config);
+int64_t rotated_width(const ModelConfig& config);
+int64_t key_heads(const ModelConfig& config);
+int64_t inner_width(const ModelConfig& config);
+int64_t expert_width(const ModelConfig& config);
+// expert_layers: for each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq). BadInput if
+// the pattern does not fit the number of layers. count_expert_layers: the number of layers with experts.
+std::vector<bool> expert_layers(const ModelConfig& config);
+int64_t count_expert_layers(const ModelConfig& config);
+
+}  // namespace trifold

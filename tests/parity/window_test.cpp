@@ -1,0 +1,97 @@
+// Layers with a window, attention sinks, a soft cap and layers that do not rotate: the same curve on every mesh, the same
+// bits where nothing is summed in another order, and plans that foretell memory.
+#include <gtest/gtest.h>
+
+#include "support/compare.h"
+#include "support/planned_memory.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+// Three kinds of layers: with a window, with a window but without rope, and without a window.
+PretrainConfig window_run(bool f64) {
+  PretrainConfig config = small_run();
+  ModelConfig& model = config.model;
+  model.position_embedding_type = PositionEmbedding::Rope;
+  model.normalization = Normalization::RmsNorm;
+  model.swiglu = model.disable_bias_linear = true;
+  model.num_layers = 3;
+  model.window_size = WindowSize{4, 0};
+  model.window_attn_skip_freq = "3";
+  model.no_rope_freq = "2";
+  model.window_rotary_base = 100;
+  model.softmax_type = SoftmaxType::Learnable;
+  model.attn_logit_softcapping = 2;
+  model.hidden_dropout = model.attention_dropout = 0.1;
+  config.precision.f64 = f64;
+  config.batch.micro_batch_size = 1;
+  config.batch.train_iters = config.lr.lr_decay_iters.emplace(4);
+  config.zero.zero_min_unit_params = 2000;
+  config.eval.eval_iters = 2;
+  return config;
+}
+
+struct WindowMesh {
+  int dp, tp, pp, cp = 1;
+  int zero = 0;
+  const char* schedule = "1f1b";
+  ContextExchange exchange = ContextExchange::AllGather;
+  RecomputeGranularity recompute = RecomputeGranularity::None;
+};
+
+PretrainConfig window_on(const PretrainConfig& base, const WindowMesh& mesh) {
+  PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp, mesh.cp);
+  if (mesh.pp > 1) config = scheduled(config, mesh.schedule, 1);
+  config.mesh.sequence_parallel = mesh.tp > 1;
+  config.mesh.recompute_granularity = mesh.recompute;
+  if (mesh.cp > 1) config.mesh.cp_comm_type = mesh.exchange;
+  config.zero.zero_stage = mesh.zero;
+  return config;
+}
+
+std::string name_of(const WindowMesh& m) {
+  return fmt::format("dp {} tp {} pp {} cp {} zero {} {} {} recompute {}", m.dp, m.tp, m.pp, m.cp, m.zero,
+                     m.schedule, name_of(m.exchange), static_cast<int>(m.recompute));
+}
+
+TEST(Window, CurvesAgreeOnEveryMesh) {
+  const PretrainConfig base = window_run(true);
+  const Curve one = train_and_evaluate(base);
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const WindowMesh& mesh :
+       {WindowMesh{1, 2, 1},
+        {2, 2, 2, 1, 3, "zb-h1"},
+        {1, 1, 3, 1, 0, "1f1b", ContextExchange::AllGather, RecomputeGranularity::Full},
+        {2, 1, 1, 1, 2},
+        {1, 2, 1, 2},
+        {1, 1, 2, 2, 0, "zb-h1", ContextExchange::AllToAll},
+        {2, 1, 1, 2, 1, "1f1b", ContextExchange::Ring},
+        {1, 2, 1, 1, 0, "1f1b", ContextExchange::AllGather, RecomputeGranularity::Selective}}) {
+    SCOPED_TRACE(name_of(mesh));
+    const Curve cut = train_and_evaluate(window_on(base, mesh));
+    EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
+    EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
+    EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
+  }
+}
+
+// Each of them changes the model.
+TEST(Window, EveryChoiceCounts) {
+  const PretrainConfig base = window_run(false);
+  const double loss = train_and_evaluate(base).losses.front();
+  const auto without = [&](auto change) {
+    PretrainConfig config = base;
+    change(config.model);
+    return train_and_evaluate(config).losses.front();
+  };
+  EXPECT_NE(without([](ModelConfig& model) { model.window_size->left = 5; }), loss);
+  EXPECT_NE(without([](ModelConfig& model) { model.window_attn_skip_freq.reset(); }), loss);
+  EXPECT_NE(without([](ModelConfig& model) { model.no_rope_freq.reset(); }), loss);
+  EXPECT_NE(without([](ModelConfig& model) { model.window_rotary_base.reset(); }), loss);
+  EXPECT_NE(without([](ModelConfig& model) { model.softmax_type = SoftmaxType::Vanilla; }), loss);
+  EXPECT_NE(without([](ModelConfig& model) { model.attn_logit_softcapping.reset(); }), loss);
+}
+
+}  // namespace
+}  // namespace trifold::test
