@@ -21,7 +21,7 @@ import tempfile
 TEXT = pathlib.Path(__file__).resolve().parent.parent / "data" / "tinyshakespeare.txt"
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "launch" / "configs"
 # Values of a log line that differ from one run of a program to the next.
-MEASURED = ("seconds", "per_second", "mfu")
+MEASURED = ("seconds", "per_second", "mfu", "resident_bytes")
 
 SMALL = {"--num-layers": 4, "--hidden-size": 32, "--num-attention-heads": 4, "--seq-length": 32, "--micro-batch-size": 2,
          "--global-batch-size": 16, "--lr": "1e-3", "--split": "90,10,0", "--threads-per-rank": 1, "--train-iters": 5}
@@ -184,7 +184,7 @@ def logged(folder):
     path = folder / "log.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [{key: value.hex() if isinstance(value, float) else value for key, value in line.items()
-             if not any(word in key for word in MEASURED)} for line in lines]
+             if not any(word in key for word in MEASURED)} for line in lines if "event" not in line]
 
 
 def record(program, commands):

@@ -84,7 +84,7 @@ std::vector<AttentionBench> bench_attention(Communicator& world, const BenchConf
   results.push_back({.document = length});
   calls.emplace_back(ops, stream, run).cut_into_documents(document);
   results.push_back({.document = document});
-  if (run.model.window_size) {
+  if (run.model.window_size && run.model.window_size->left >= 0) {
     calls.emplace_back(ops, stream, run).look_through(*run.model.window_size);
     results.push_back({.document = length, .window = run.model.window_size->left + 1});
   }

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bench/bench.h"
+#include "config/fields/layer_kinds.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/median.h"
@@ -28,6 +29,11 @@ constexpr int64_t kLayersInARow = 3;
 // The run with one block of each kind on every rank, and a few layers. Pipeline ranks become replicas, so that all are
 // as busy as in the run.
 PretrainConfig small_stack(PretrainConfig run) {
+  if (const size_t kinds = count_layer_kinds(run.model); kinds > 1)
+    bad_input(
+        "--what blocks measures one kind of layer, and the layers of this model are of {} kinds: leave out "
+        "--moe-layer-freq, --window-attn-skip-freq and --no-rope-freq, and measure each kind",
+        kinds);
   run.model.num_layers = std::min(run.model.num_layers, kLayersInARow);
   run.mesh.data_parallel_size = *run.mesh.data_parallel_size * run.mesh.pipeline_model_parallel_size;
   run.mesh.pipeline_model_parallel_size = 1;

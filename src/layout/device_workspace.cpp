@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/fields/layer_kinds.h"
 #include "config/subjects/model_family.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
@@ -50,6 +51,10 @@ size_t of_attention(const RunSpec& run) {
   // If there are more ranks than key heads, ranks have copies.
   attention.kv_heads = std::max(tensor * context, key_heads(model)) / tensor / context;
   attention.head_dim = head_width(model);
+  attention.soft_cap = model.attn_logit_softcapping.value_or(0);
+  const std::vector<bool> windows = window_layers(model);
+  if (!windows.empty() && std::find(windows.begin(), windows.end(), false) == windows.end())
+    attention.left = model.window_size->left;
   if (run.masks_documents && model.attention_dropout > 0) return 0;  // plain kernels: is_for_cudnn
   if (!cuda::is_for_cudnn(attention, run.dtype)) return 0;
   return cuda::attention_workspace({attention.batch, attention.seq, attention.heads, attention.kv_heads,

@@ -204,8 +204,10 @@ Attention AttentionCore::shape(const Run& run) const {
   } else {
     attention.first_keys = run.batch->document_begin;
   }
-  attention.left = scores_.left;
-  attention.right = scores_.right;
+  // A window that covers all positions is none, so that it has the kernels of attention without a window.
+  const auto limit = [&](int64_t keys) { return keys >= attention.seq - 1 ? -1 : keys; };
+  attention.left = limit(scores_.left);
+  attention.right = limit(scores_.right);
   attention.soft_cap = scores_.soft_cap;
   attention.scale = scores_.scale / std::sqrt(static_cast<double>(heads_.head_dim));
   attention.dropout = {run.training ? dropout_ : 0.0, key_, 0};

@@ -134,10 +134,10 @@ void of_ranks(OpRun& run) {
     Values lengths, documents;  // as above
     int part;
     int64_t left = -1, right = -1;
-  } const kinds[] = {{true, 0.25, {}, {}, 0},     {true, 0, {}, {1, 16, 5, 26}, 1},
-                     {false, 0, {48, 7}, {}, 1},  {false, 0.25, {}, {}, 2},
-                     {true, 0, {20, 3}, {}, 2},   {true, 0, {}, {1, 16, 5, 26}, 1, 6},
-                     {true, 0.25, {}, {}, 2, 10}, {false, 0, {48, 7}, {}, 1, 3, 4}};
+  } const kinds[] = {
+      {true, 0.25, {}, {}, 0},     {true, 0, {}, {1, 16, 5, 26}, 1}, {false, 0, {48, 7}, {}, 1},
+      {false, 0.25, {}, {}, 2},    {true, 0, {20, 3}, {}, 2},        {true, 0, {}, {1, 16, 5, 26}, 1, 6},
+      {true, 0.25, {}, {}, 2, 10}, {false, 0, {48, 7}, {}, 1, 3, 4}, {false, 0, {}, {}, 2, -1, 0}};
   for (const auto& [causal, drop, lengths, documents, part, left, right] : kinds) {
     Attention how{.batch = 2,
                   .seq = 48,

@@ -76,6 +76,29 @@ TEST(Window, CurvesAgreeOnEveryMesh) {
   }
 }
 
+// Stages, ZeRO and recomputation sum nothing in another order.
+TEST(Window, PipelinesAndZeroChangeNoBit) {
+  const PretrainConfig base = window_run(false);
+  const Curve plain = train_and_evaluate(window_on(base, {2, 1, 1}));
+  for (const WindowMesh& mesh :
+       {WindowMesh{2, 1, 3, 1, 0, "zb-h1"},
+        {2, 1, 1, 1, 3},
+        {2, 1, 1, 1, 2, "1f1b", ContextExchange::AllGather, RecomputeGranularity::Full}}) {
+    SCOPED_TRACE(name_of(mesh));
+    const Curve curve = train_and_evaluate(window_on(base, mesh));
+    EXPECT_EQ(first_difference<double>(curve.losses, plain.losses), kSame);
+    EXPECT_EQ(first_difference<double>(curve.grad_norms, plain.grad_norms), kSame);
+    EXPECT_EQ(curve.valid_loss, plain.valid_loss);
+  }
+}
+
+TEST(Window, APlanForetellsMemory) {
+  for (const WindowMesh& mesh : {WindowMesh{1, 2, 1}, {2, 1, 3, 1, 3, "zb-h1"}, {1, 1, 1, 2}}) {
+    SCOPED_TRACE(name_of(mesh));
+    compare_with_plan(window_on(window_run(false), mesh), expect_planned_memory);
+  }
+}
+
 // Each of them changes the model.
 TEST(Window, EveryChoiceCounts) {
   const PretrainConfig base = window_run(false);

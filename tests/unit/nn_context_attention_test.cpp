@@ -24,7 +24,7 @@ struct ContextCase {
   bool documents = false;
   bool padded = false;  // positions see all others but the padding of the second sample
   int threads = 1;
-  int64_t left = -1;  // a window
+  int64_t left = -1, right = -1;  // a window
   RowCut cut() const { return padded ? RowCut::Consecutive : RowCut::BothEnds; }
 };
 
@@ -63,7 +63,7 @@ Result attend(Communicator& world, const ContextCase& c) {
   const AttentionCore core(builder, "attention", {mesh, "attention", kHeads, c.kv_heads, kWidth}, c.dropout,
                            {.sight = c.padded ? AttentionSight::Both : AttentionSight::Causal,
                             .left = c.left,
-                            .right = c.padded ? c.left : -1,
+                            .right = c.right,
                             .soft_cap = c.left < 0 ? 0 : 2.0},
                            {c.exchange, c.threads});
   BatchBuffer buffer(kSamples, kPositions);
@@ -122,26 +122,29 @@ TEST_P(ContextAttention, IsThatOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ways, ContextAttention,
-    ::testing::Values(ContextCase{"GatheredKeys", 2, ContextExchange::AllGather, 2, 0.2, true},
-                      ContextCase{"GatheredOneByOne", 3, ContextExchange::AllGather, 4, 0.2, true},
-                      ContextCase{"GatheredUnevenly", 2, ContextExchange::AllGather, 4, 0, false, false, 3},
-                      ContextCase{"GatheredAtOnce", 4, ContextExchange::AllGather, 4, 0.2, true, false, 8},
-                      ContextCase{"ExchangedHeads", 2, ContextExchange::AllToAll, 2, 0.2, true},
-                      ContextCase{"OneKeyHeadOnAll", 4, ContextExchange::AllToAll, 1, 0.2, true},
-                      ContextCase{"KeyHeadsOnTwoEach", 4, ContextExchange::AllToAll, 2, 0.2, true},
-                      ContextCase{"ExchangedHeadsOfBert", 4, ContextExchange::AllToAll, 4, 0.2, false, true},
-                      ContextCase{"RingOf2", 2, ContextExchange::Ring, 4, 0, false},
-                      ContextCase{"RingOf3", 3, ContextExchange::Ring, 1, 0.2, false},
-                      ContextCase{"RingOf4", 4, ContextExchange::Ring, 2, 0.2, true},
-                      ContextCase{"RingOf8", 8, ContextExchange::Ring, 4, 0.2, true},
-                      ContextCase{"GatheredKeysOfBert", 3, ContextExchange::AllGather, 4, 0.2, false, true},
-                      ContextCase{"RingOf2OfBert", 2, ContextExchange::Ring, 4, 0, false, true},
-                      ContextCase{"RingOf4OfBert", 4, ContextExchange::Ring, 4, 0.2, false, true},
-                      ContextCase{"RingOf8OfBert", 8, ContextExchange::Ring, 4, 0.2, false, true},
-                      ContextCase{"GatheredWindow", 3, ContextExchange::AllGather, 2, 0.2, true, false, 1, 7},
-                      ContextCase{"ExchangedWindow", 2, ContextExchange::AllToAll, 2, 0.2, true, false, 1, 7},
-                      ContextCase{"RingWindow", 4, ContextExchange::Ring, 2, 0.2, false, false, 1, 3},
-                      ContextCase{"RingWindowOfBert", 4, ContextExchange::Ring, 4, 0.2, false, true, 1, 5}),
+    ::testing::Values(
+        ContextCase{"GatheredKeys", 2, ContextExchange::AllGather, 2, 0.2, true},
+        ContextCase{"GatheredOneByOne", 3, ContextExchange::AllGather, 4, 0.2, true},
+        ContextCase{"GatheredUnevenly", 2, ContextExchange::AllGather, 4, 0, false, false, 3},
+        ContextCase{"GatheredAtOnce", 4, ContextExchange::AllGather, 4, 0.2, true, false, 8},
+        ContextCase{"ExchangedHeads", 2, ContextExchange::AllToAll, 2, 0.2, true},
+        ContextCase{"OneKeyHeadOnAll", 4, ContextExchange::AllToAll, 1, 0.2, true},
+        ContextCase{"KeyHeadsOnTwoEach", 4, ContextExchange::AllToAll, 2, 0.2, true},
+        ContextCase{"ExchangedHeadsOfBert", 4, ContextExchange::AllToAll, 4, 0.2, false, true},
+        ContextCase{"RingOf2", 2, ContextExchange::Ring, 4, 0, false},
+        ContextCase{"RingOf3", 3, ContextExchange::Ring, 1, 0.2, false},
+        ContextCase{"RingOf4", 4, ContextExchange::Ring, 2, 0.2, true},
+        ContextCase{"RingOf8", 8, ContextExchange::Ring, 4, 0.2, true},
+        ContextCase{"GatheredKeysOfBert", 3, ContextExchange::AllGather, 4, 0.2, false, true},
+        ContextCase{"RingOf2OfBert", 2, ContextExchange::Ring, 4, 0, false, true},
+        ContextCase{"RingOf4OfBert", 4, ContextExchange::Ring, 4, 0.2, false, true},
+        ContextCase{"RingOf8OfBert", 8, ContextExchange::Ring, 4, 0.2, false, true},
+        ContextCase{"GatheredWindow", 3, ContextExchange::AllGather, 2, 0.2, true, false, 1, 7},
+        ContextCase{"ExchangedWindow", 2, ContextExchange::AllToAll, 2, 0.2, true, false, 1, 7},
+        ContextCase{"RingWindow", 4, ContextExchange::Ring, 2, 0.2, false, false, 1, 3},
+        ContextCase{"RingWindowOfBert", 4, ContextExchange::Ring, 4, 0.2, false, true, 1, 5, 5},
+        ContextCase{"RingWindowBeforeOfBert", 4, ContextExchange::Ring, 4, 0, false, true, 1, 17, 0},
+        ContextCase{"GatheredWindowBehindOfBert", 4, ContextExchange::AllGather, 4, 0, false, true, 1, 0, 9}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -54,10 +54,12 @@ StepNumber StepNumber::parse(std::string_view text) {
 }
 
 WindowSize WindowSize::parse(std::string_view text) {
-  const size_t comma = text.find(',');
+  std::string_view numbers = text;
+  if (numbers.starts_with('(') && numbers.ends_with(')')) numbers = numbers.substr(1, numbers.size() - 2);
+  const size_t comma = numbers.find(',');
   try {
-    if (comma != text.npos) {
-      const WindowSize window{parse_int64(text.substr(0, comma)), parse_int64(text.substr(comma + 1))};
+    if (comma != numbers.npos) {
+      const WindowSize window{parse_int64(numbers.substr(0, comma)), parse_int64(numbers.substr(comma + 1))};
       if (window.left >= -1 && window.right >= -1) return window;
     }
   } catch (const Error&) {

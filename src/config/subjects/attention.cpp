@@ -218,12 +218,13 @@ void check_pattern(const ModelConfig& model, const char* option, const std::stri
 }
 
 void check_layers_alike(const ModelConfig& model, Problems& problems) {
-  if (model.window_size && family_of_model(model).causal && model.window_size->right != 0)
+  const bool window = model.window_size && !model.window_size->covers_all();
+  if (window && family_of_model(model).causal && model.window_size->right != 0)
     problems.about("window-size")
         .wrong("--window-size {} has later positions, which a model that predicts the next token cannot see",
                model.window_size->text())
         .right("give {},0", model.window_size->left);
-  if (model.window_attn_skip_freq)
+  if (window && model.window_attn_skip_freq)
     check_pattern(
         model, "window-attn-skip-freq", *model.window_attn_skip_freq, [&] { return window_layers(model); },
         "no layer has a window", problems);

@@ -129,7 +129,7 @@ namespace {
 // Choices of attention that no family's file can have yet.
 void refuse_unknown_attention(const ModelConfig& model) {
   const std::pair<bool, const char*> choices[] = {
-      {model.window_size.has_value(), "window-size"},
+      {model.window_size && !model.window_size->covers_all(), "window-size"},
       {model.no_rope_freq.has_value(), "no-rope-freq"},
       {model.softmax_type != SoftmaxType::Vanilla, "softmax-type"},
       {model.attn_logit_softcapping.has_value(), "attn-logit-softcapping"}};

@@ -34,11 +34,26 @@ SequenceRows WindowKeys::needed_by(const SequenceRows& rows) const {
   return SequenceRows::of_runs(rows.length(), {found, count});
 }
 
-bool WindowKeys::saves(const Run& run) const {
-  const SequenceRows& rows = run.batch->rows;
+int64_t WindowKeys::most_needed(const Run& run) const {
   int64_t most = 0;
-  for (int part = 0; part < parts_; ++part) most = std::max(most, needed_by(rows.of_part(part)).rows());
-  return 2 * most <= rows.length() - rows.rows();
+  for (int part = 0; part < parts_; ++part)
+    most = std::max(most, needed_by(run.batch->rows.of_part(part)).rows());
+  return most;
+}
+
+int64_t WindowKeys::most_sent(const Run& run) const {
+  int64_t most = 0;
+  for (int owner = 0; owner < parts_; ++owner) {
+    int64_t rows = 0;
+    for (int needer = 0; needer < parts_; ++needer)
+      if (needer != owner) for_each_piece(run, owner, needer, [&](Piece piece) { rows += piece.count; });
+    most = std::max(most, rows);
+  }
+  return most;
+}
+
+bool WindowKeys::saves(const Run& run) const {
+  return 2 * most_needed(run) <= run.batch->rows.length() - run.batch->rows.rows();
 }
 
 void WindowKeys::for_each_piece(const Run& run, int owner, int needer, FunctionRef<void(Piece)> body) const {
@@ -74,12 +89,9 @@ void WindowKeys::fetch(Run& run, Tensor own, Tensor received) const {
 // Gradients arrive behind one another, in the order of ranks, in which they are then added.
 void WindowKeys::return_gradients(Run& run, Tensor own, Tensor received) const {
   const Arena::Mark mark = run.scratch.mark();
-  int64_t rows = 0;
-  for (int other = 0; other < parts_; ++other)
-    if (other != part_) for_each_piece(run, part_, other, [&](Piece piece) { rows += piece.count; });
-  const Tensor arrived = run.scratch.take(own.dtype, {rows, columns_});
+  const Tensor arrived = run.scratch.take(own.dtype, {most_sent(run), columns_});
   Transfers transfers;
-  rows = 0;
+  int64_t rows = 0;
   for (int other = 0; other < parts_; ++other) {
     if (other == part_) continue;
     for_each_piece(run, part_, other, [&](Piece piece) {
@@ -113,7 +125,8 @@ void WindowKeys::forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attent
   const Tensor merged = wide == run.dtype ? out : run.scratch.take(wide, out.shape);
   const Tensor own = run.scratch.take(run.dtype, {packed.row_count(), columns_});
   const SequenceRows needed = needed_by(run.batch->rows);
-  const Tensor received = run.scratch.take(run.dtype, {attention.batch * needed.rows(), columns_});
+  const Tensor received = run.scratch.take(run.dtype, {attention.batch * most_needed(run), columns_})
+                              .rows(0, attention.batch * needed.rows());
   move_columns(run, own, 0, packed, first_, columns_);
   fetch(run, own, received);
   attention.key_rows = attention.rows;
@@ -136,10 +149,11 @@ void WindowKeys::backward(Run& run, Tensor dpacked, Tensor dout, Tensor packed, 
   const DType wide = accumulate_type(run.dtype);
   const Tensor own = run.scratch.take(run.dtype, {packed.row_count(), columns_});
   const SequenceRows needed = needed_by(run.batch->rows);
-  const Shape shape{attention.batch * needed.rows(), columns_};
-  const Tensor received = run.scratch.take(run.dtype, shape);
+  const Shape most{attention.batch * most_needed(run), columns_};
+  const int64_t rows = attention.batch * needed.rows();
+  const Tensor received = run.scratch.take(run.dtype, most).rows(0, rows);
   const Tensor own_gradients = run.scratch.take(wide, own.shape);
-  const Tensor received_gradients = run.scratch.take(wide, shape);
+  const Tensor received_gradients = run.scratch.take(wide, most).rows(0, rows);
   attention.dqueries = run.scratch.take(wide, {packed.row_count(), first_});
   for (const Tensor& sum : {attention.dqueries, own_gradients, received_gradients})
     run.ops.fill(run.stream, sum, 0.0);

@@ -40,6 +40,10 @@ class WindowKeys {
 
   // The positions of other ranks that the windows of queries at `rows` cover.
   SequenceRows needed_by(const SequenceRows& rows) const;
+  // The most positions of a sample that a rank receives, and the most rows that a rank sends. Every rank takes memory for
+  // as many, so that the plan of one is that of all.
+  int64_t most_needed(const Run& run) const;
+  int64_t most_sent(const Run& run) const;
   // Calls body for each piece of the keys of rank `owner` that rank `needer` receives, in the same order on both.
   void for_each_piece(const Run& run, int owner, int needer, FunctionRef<void(Piece)> body) const;
   // Enqueues on run.side: receives the needed rows of other ranks' `own` in `received`.

@@ -261,11 +261,12 @@ template <class T>
 }
 
 // Sets to 0 the scores of row r that products of its tile read and that lie in groups after the row's last visible
-// score. There are some only if visible scores end at another place in the group than the diagonal: after a `right`.
+// score. There are some only if visible scores end at another place in the group than the diagonal: after a `right`, or
+// if queries and keys are counted from different positions.
 template <class T>
 [[gnu::always_inline]] inline void clear_behind(T* row, const ScoreBlock& block, const HeadShape& shape,
                                                 int64_t r) {
-  if (shape.right == 0 || shape.right >= shape.seq) return;
+  if ((shape.right == 0 && shape.shift == 0) || shape.right >= shape.seq) return;
   const int64_t last = at_most(r / kTileRows * kTileRows + kTileRows, block.rows) - 1;
   const int64_t begin = whole_groups(block.visible(shape, r));
   T* unseen = row + begin;

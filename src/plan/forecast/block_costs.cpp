@@ -98,7 +98,8 @@ class DevicePrices final : public WorkPrices {
 
   // Under a causal mask the last of n contiguous slices of a sample has 2 - 1/n times the average scores.
   double imbalance(const Work& work) const {
-    return work.causal && !software_.balanced_context ? 2 - 1.0 / sizes_[Axis::Cp] : 1;
+    const bool uneven = work.causal && work.visible >= 0.5;  // windows are even
+    return uneven && !software_.balanced_context ? 2 - 1.0 / sizes_[Axis::Cp] : 1;
   }
 
   double unfused(const Work& work) const {
