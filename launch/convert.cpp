@@ -59,6 +59,9 @@ int run(const ConvertConfig& config) {
   const bool from_hugging_face = is_hugging_face_folder(config.load);
   std::optional<CheckpointReader> checkpoint;
   if (!from_hugging_face) checkpoint.emplace(config.load);
+  if (config.hugging_face_family &&
+      (!checkpoint || is_recommender(*checkpoint) || has_model_file(*checkpoint)))
+    bad_input("--hugging-face-family: {} is not a checkpoint of a GPT or BERT: leave it out", config.load);
   if (checkpoint && is_recommender(*checkpoint) && has_suffix(config.save, ".safetensors")) {
     const ExportedTensors done = export_tensors(*checkpoint, config);
     fmt::print("{} -> {}: {} tensors, {} of {} rows of tables, {:.1f} MB, safetensors\n", done.from, done.to,
@@ -94,7 +97,7 @@ int run(const ConvertConfig& config) {
     const Converted done = export_model(from, config);
     print_result(done);
     fmt::print("It opens with transformers.AutoModelFor{}.from_pretrained(\"{}\"); {}.\n",
-               auto_class(done.model), done.to,
+               auto_class(done.model, *done.family), done.to,
                done.has_tokenizer_files ? "the files of its tokenizer are next to it"
                                         : "the tokenizer is not in it");
     return kDone;

@@ -2,6 +2,7 @@
 #include "convert/convert.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
@@ -25,47 +26,59 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A tensor of the written files: part of a parameter.
-struct WrittenPart {
+// Rows of a parameter that a written tensor holds.
+struct WrittenRows {
   const WeightMap* map;
-  DType dtype;
-  int64_t first_row;  // first row in our parameter
-  SafeTensor tensor;
-  int64_t bytes;
+  const TensorRows* rows;
+  int64_t first_row;  // their first row in our parameter
 };
 
-std::vector<WrittenPart> parts_of(const std::vector<WeightMap>& maps, DType dtype) {
-  std::vector<WrittenPart> parts;
+// A tensor of the written files.
+struct WrittenWeight {
+  SafeTensor tensor;
+  DType dtype;
+  int64_t bytes;
+  std::vector<WrittenRows> parts;
+};
+
+std::vector<WrittenWeight> weights_of(const std::vector<WeightMap>& maps, DType dtype) {
+  std::vector<WrittenWeight> weights;
+  std::map<std::string, size_t> places;
   for (const WeightMap& map : maps) {
     int64_t row = 0;
     const DType written = map.exact ? accumulate_type(dtype) : dtype;
-    for (const std::string& name : map.theirs) {
-      WrittenPart part{
-          &map, written, row, {name, std::string(safetensors_name(written)), map.their_shape()}, 0};
-      part.bytes = map.rows_each() * map.columns() * static_cast<int64_t>(size_of(written));
-      row += map.rows_each();
-      parts.push_back(std::move(part));
+    for (const TensorRows& rows : map.theirs) {
+      const auto [place, is_new] = places.try_emplace(rows.tensor, weights.size());
+      if (is_new) {
+        WrittenWeight weight{
+            {rows.tensor, std::string(safetensors_name(written)), map.their_shape(rows)}, written, 0, {}};
+        weight.bytes = rows.tensor_rows() * map.columns() * static_cast<int64_t>(size_of(written));
+        weights.push_back(std::move(weight));
+      }
+      weights[place->second].parts.push_back({&map, &rows, row});
+      row += rows.rows();
     }
   }
-  return parts;
+  return weights;
 }
 
 class Exporter {
  public:
   Exporter(CheckpointReader& from, int64_t bytes) : from_(from), bytes_(bytes) {}
 
-  // Writes parts `chosen` to a new file.
-  void write(const fs::path& path, const std::vector<WrittenPart>& parts, const std::vector<size_t>& chosen) {
+  // Writes the tensors `chosen` to a new file.
+  void write(const fs::path& path, const std::vector<WrittenWeight>& weights,
+             const std::vector<size_t>& chosen) {
     std::vector<SafeTensor> tensors;
-    for (const size_t part : chosen) tensors.push_back(parts[part].tensor);
+    for (const size_t index : chosen) tensors.push_back(weights[index].tensor);
     SafetensorsWriter file(path, std::move(tensors));
     for (size_t i = 0; i < chosen.size(); ++i) {
-      const WrittenPart& part = parts[chosen[i]];
-      const WeightMap& map = *part.map;
-      dtype_ = part.dtype;
-      const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * size()));
-      for (int64_t row = 0; row < map.rows_each(); row += step)
-        pass(file, i, part, row, std::min(map.rows_each(), row + step));
+      dtype_ = weights[chosen[i]].dtype;
+      for (const WrittenRows& part : weights[chosen[i]].parts) {
+        const auto step = std::max<int64_t>(1, bytes_ / (part.map->columns() * size()));
+        for (int64_t row = 0; row < part.rows->rows(); row += step)
+          pass(file, i, part, row, std::min(part.rows->rows(), row + step));
+      }
     }
     file.finish();
   }
@@ -74,7 +87,7 @@ class Exporter {
   int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
 
   // Copies rows [begin, end) of a part.
-  void pass(const SafetensorsWriter& file, size_t index, const WrittenPart& part, int64_t begin,
+  void pass(const SafetensorsWriter& file, size_t index, const WrittenRows& part, int64_t begin,
             int64_t end) {
     const WeightMap& map = *part.map;
     const int64_t rows = end - begin;
@@ -83,13 +96,30 @@ class Exporter {
     for (Buffer* buffer : {&read_, &turned_})
       if (buffer->bytes() < bytes) *buffer = Buffer(bytes);
     load(map, (part.first_row + begin) * map.columns(), count);
-    if (!map.transposed) return file.write(index, begin * map.columns() * size(), read_.data(), bytes);
-    transpose(turned_.data(), read_.data(), rows, map.columns(), static_cast<size_t>(size()));
-    if (rows == map.rows_each()) return file.write(index, 0, turned_.data(), bytes);
-    // Our rows are columns of the file's tensor.
-    for (int64_t column = 0; column < map.columns(); ++column)
-      file.write(index, (column * map.rows_each() + begin) * size(), turned_.data() + column * rows * size(),
-                 static_cast<size_t>(rows * size()));
+    if (map.transposed)
+      transpose(turned_.data(), read_.data(), rows, map.columns(), static_cast<size_t>(size()));
+    for (int64_t row = begin; row < end;) {
+      TensorRows::Run run = part.rows->run_at(row);
+      run.count = std::min(run.count, end - row);
+      if (map.transposed)
+        write_columns(file, index, part, row - begin, rows, run);
+      else
+        file.write(index, run.first * map.columns() * size(),
+                   read_.data() + (row - begin) * map.columns() * size(),
+                   static_cast<size_t>(run.count * map.columns() * size()));
+      row += run.count;
+    }
+  }
+
+  // Writes a run of our rows, which are columns of the file's tensor, from row `at` of the `rows` rows in turned_.
+  void write_columns(const SafetensorsWriter& file, size_t index, const WrittenRows& part, int64_t at,
+                     int64_t rows, const TensorRows::Run& run) {
+    const int64_t columns = part.map->columns(), all = part.rows->tensor_rows();
+    if (run.count == all)
+      return file.write(index, 0, turned_.data(), static_cast<size_t>(all * columns * size()));
+    for (int64_t column = 0; column < columns; ++column)
+      file.write(index, (column * all + run.first) * size(), turned_.data() + (column * rows + at) * size(),
+                 static_cast<size_t>(run.count * size()));
   }
 
   // Reads elements of a parameter, in memory order, into read_.
@@ -109,7 +139,7 @@ class Exporter {
   }
 
   CheckpointReader& from_;
-  DType dtype_ = DType::F32;  // type of the part that is being written
+  DType dtype_ = DType::F32;  // type of the tensor that is being written
   int64_t bytes_;             // bytes of a buffer
   Buffer read_, turned_;
 };
@@ -127,8 +157,17 @@ std::string library_type(DType dtype) {
   }
 }
 
-json config_of(const ModelConfig& model, const CheckpointReader& from, const DataConfig& data, DType dtype) {
-  json config = to_hugging_face(model);
+// The 'model_type' of the files that the checkpoint was imported from.
+std::optional<std::string> former_family(const CheckpointReader& from) {
+  const auto kept = from.meta().state.find(kKeptFields);
+  if (kept == from.meta().state.end() || !kept->contains(kFamilyField)) return std::nullopt;
+  const json& type = kept->at(kFamilyField);
+  return type.is_string() ? std::optional(type.get<std::string>()) : std::nullopt;
+}
+
+json config_of(const ModelConfig& model, const HuggingFaceFamily& family, const CheckpointReader& from,
+               const DataConfig& data, DType dtype) {
+  json config = to_hugging_face(model, family);
   config["torch_dtype"] = library_type(dtype);
   // The library's default ids belong to another vocabulary.
   std::optional<int32_t> end;
@@ -137,6 +176,7 @@ json config_of(const ModelConfig& model, const CheckpointReader& from, const Dat
     tokenizer = make_tokenizer(data, false);
   if (tokenizer) end = tokenizer->eod();
   config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
+  config["pad_token_id"] = nullptr;
   if (tokenizer)
     if (const auto pad = language_family(model).pad_token(*tokenizer)) config["pad_token_id"] = *pad;
   // The ids of a model imported from the library are kept.
@@ -166,14 +206,15 @@ bool is_hugging_face_folder(const fs::path& folder) {
 
 Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   const ModelConfig model = language_model_of(from);
+  const HuggingFaceFamily& family = family_for(model, config.hugging_face_family, former_family(from));
   const DType dtype = stored_type(from, config);
   DataConfig data;
   read_tokenizer_of(from, data);
-  const json description = config_of(model, from, data, dtype);
-  const std::vector<WeightMap> maps = weight_map(model);
-  const std::vector<WrittenPart> parts = parts_of(maps, dtype);
+  const json description = config_of(model, family, from, data, dtype);
+  const std::vector<WeightMap> maps = weight_map(model, family);
+  const std::vector<WrittenWeight> weights = weights_of(maps, dtype);
   std::vector<WrittenTensor> written;
-  for (const WrittenPart& part : parts) written.push_back({part.tensor.name, part.bytes});
+  for (const WrittenWeight& weight : weights) written.push_back({weight.tensor.name, weight.bytes});
   const TensorFiles files(written, config.max_file_size);
 
   const fs::path place = new_folder(config.save);
@@ -182,7 +223,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   fs::create_directory(folder);
   Exporter exporter(from, static_cast<int64_t>(config.max_memory * (1 << 20) / 4));
   for (size_t number = 0; number < files.size(); ++number)
-    exporter.write(folder / files.name(number), parts, files.tensors(number));
+    exporter.write(folder / files.name(number), weights, files.tensors(number));
   files.write_index(folder);
   write_text(folder / "config.json", json_text(description, 2) + "\n");
   const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
@@ -195,12 +236,14 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   sync_to_disk(place.parent_path());
   Converted done{from.directory().string(),
                  config.save,
-                 static_cast<int64_t>(parts.size()),
+                 static_cast<int64_t>(weights.size()),
                  static_cast<int64_t>(files.size()),
                  files.bytes(),
                  model,
                  data,
-                 !others.empty()};
+                 !others.empty(),
+                 {},
+                 &family};
   return done;
 }
 

@@ -1,5 +1,5 @@
 // Converts between checkpoints and the folders of Hugging Face's transformers library: config.json and safetensors
-// files (models/hugging_face/hugging_face.h lists the models). Weights only, no optimizer state.
+// files (models/hugging_face/families.inc lists the models). Weights only, no optimizer state.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 
 #include "checkpoint/reader.h"
 #include "config/fields/config.h"
+#include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
 
@@ -18,9 +19,10 @@ struct Converted {
   int64_t files = 0;    // safetensors files
   int64_t bytes = 0;    // bytes of elements in `to`
   ModelConfig model;
-  DataConfig data;                     // the tokenizer stored or named in `to`
-  bool has_tokenizer_files = false;    // whether `to` has some
-  std::string tokenizer_problem = {};  // why the stored tokenizer.json cannot be used here
+  DataConfig data;                            // the tokenizer stored or named in `to`
+  bool has_tokenizer_files = false;           // whether `to` has some
+  std::string tokenizer_problem = {};         // why the stored tokenizer.json cannot be used here
+  const HuggingFaceFamily* family = nullptr;  // the family in which `to` is written; null: none
 };
 
 // Whether `folder` is one of transformers': it has a config.json.
@@ -28,8 +30,8 @@ bool is_hugging_face_folder(const std::filesystem::path& folder);
 
 // Writes the weights of a checkpoint to the folder config.save, which must be empty or not exist: config.json, and
 // model.safetensors or, above config.max_file_size bytes, several files and their index. The folder gets its name once
-// everything is on the disk. The tokenizer's files are written too (convert/tokenizer_files.h). BadInput for a model
-// that the library does not support.
+// everything is on the disk. The tokenizer's files are written too (convert/tokenizer_files.h). family_for chooses
+// the family. BadInput for a model that the library does not support.
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 
 // Writes the checkpoint of step 0, weights only, under config.save, with the tokenizer's files and the ids of its
@@ -47,5 +49,7 @@ inline constexpr const char* kOwnFields = "trifold";
 // Fields of config.json that do not concern the weights; stored in the checkpoint's state under kKeptFields.
 inline constexpr std::array<const char*, 3> kTokenFields{"bos_token_id", "eos_token_id", "pad_token_id"};
 inline constexpr const char* kKeptFields = "hugging_face";
+// The field of both that names the family.
+inline constexpr const char* kFamilyField = "model_type";
 
 }  // namespace trifold

@@ -77,8 +77,9 @@ const SafetensorsModel::Entry* find_tensor(const SafetensorsModel& files, const 
 // The names in the files for a parameter: the first alternative of which a tensor exists.
 const WeightMap* names_in(const SafetensorsModel& files, const WeightMap& map, const std::string& prefix) {
   const auto has_some = [&](const WeightMap& names) {
-    return std::any_of(names.theirs.begin(), names.theirs.end(),
-                       [&](const std::string& name) { return find_tensor(files, name, prefix) != nullptr; });
+    return std::any_of(names.theirs.begin(), names.theirs.end(), [&](const TensorRows& rows) {
+      return find_tensor(files, rows.tensor, prefix) != nullptr;
+    });
   };
   if (has_some(map)) return &map;
   const auto other = std::find_if(map.others.begin(), map.others.end(), has_some);
@@ -95,38 +96,43 @@ struct Sources {
 
 // Finds every tensor, or the tensor that stands in for it.
 Sources find_all(const SafetensorsModel& files, const std::vector<WeightMap>& maps, const ModelConfig& model,
-                 const std::map<std::string, std::string>& stand_ins, const std::string& where) {
+                 const HuggingFaceFamily& family, const std::map<std::string, std::string>& stand_ins,
+                 const std::string& where) {
   Sources sources;
   std::vector<std::string> problems;
-  std::set<std::string> used;
+  std::set<std::string> used, seen;
   for (const WeightMap& map : maps) {
     sources.parts.emplace_back();
-    for (const std::string& name : map.theirs) {
+    for (const TensorRows& rows : map.theirs) {
+      const std::string& name = rows.tensor;
+      const bool is_new = seen.insert(name).second;  // several parameters may share it
       const auto other = stand_ins.find(name);
       const SafetensorsModel::Entry* entry =
-          find_tensor(files, other == stand_ins.end() ? name : other->second, name_prefix(model));
+          find_tensor(files, other == stand_ins.end() ? name : other->second, name_prefix(family));
       if (entry == nullptr) {
-        problems.push_back(fmt::format("tensor {} is missing", name));
+        if (is_new) problems.push_back(fmt::format("tensor {} is missing", name));
         continue;
       }
+      sources.parts.back().push_back(*entry);
+      if (!is_new) continue;
       const SafeTensor& tensor = *entry->tensor;
       used.insert(tensor.name);
-      if (tensor.shape != map.their_shape())
+      const std::vector<int64_t> shape = map.their_shape(rows);
+      if (tensor.shape != shape)
         problems.push_back(fmt::format("tensor {} is [{}]; config.json makes it [{}]", tensor.name,
-                                       fmt::join(tensor.shape, ", "), fmt::join(map.their_shape(), ", ")));
+                                       fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
       const std::optional<DType> dtype = dtype_of_safetensors(tensor.dtype);
       if (!dtype || !is_float(*dtype))
         problems.push_back(fmt::format("tensor {} is of type {}; F32, F64, BF16 and F16 are supported",
                                        tensor.name, tensor.dtype));
       else if (!map.exact)
         sources.types.insert(std::string(name_of(*dtype)));
-      sources.parts.back().push_back(*entry);
       ++sources.tensors;
     }
   }
   for (const auto& entry : files.tensors()) {
-    if (is_skipped(entry.first, model)) ++sources.skipped;
-    if (!used.contains(entry.first) && !is_no_parameter(entry.first, model))
+    if (is_skipped(entry.first, model, family)) ++sources.skipped;
+    if (!used.contains(entry.first) && !is_no_parameter(entry.first, model, family))
       problems.push_back(fmt::format("tensor {} does not belong to the model", printable(entry.first)));
   }
   constexpr size_t kMostListed = 20;
@@ -146,19 +152,20 @@ class Importer {
   void pass(size_t box, DType dtype, const WeightMap& map,
             const std::vector<SafetensorsModel::Entry>& parts) {
     dtype_ = dtype;
-    for (const SafetensorsModel::Entry& part : parts) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const TensorRows& rows = map.theirs[i];
       const auto step = std::max<int64_t>(1, bytes_ / (map.columns() * kWidest));
-      for (int64_t row = 0; row < map.rows_each(); row += step)
-        pass(box, map, part, row, std::min(map.rows_each(), row + step));
+      for (int64_t row = 0; row < rows.rows(); row += step)
+        pass(box, map, rows, parts[i], row, std::min(rows.rows(), row + step));
     }
   }
 
  private:
   static constexpr int64_t kWidest = 8;  // bytes of an element
 
-  void pass(size_t box, const WeightMap& map, const SafetensorsModel::Entry& part, int64_t begin,
-            int64_t end) {
-    const DType from = *dtype_of_safetensors(part.tensor->dtype);
+  void pass(size_t box, const WeightMap& map, const TensorRows& part, const SafetensorsModel::Entry& source,
+            int64_t begin, int64_t end) {
+    const DType from = *dtype_of_safetensors(source.tensor->dtype);
     const auto size = static_cast<int64_t>(size_of(from));
     const int64_t rows = end - begin;
     const int64_t count = rows * map.columns();
@@ -167,11 +174,18 @@ class Importer {
         *buffer = Buffer(static_cast<size_t>(count * kWidest));
     std::byte* elements = read_.data();
     std::byte* other = turned_.data();
-    if (!map.transposed) {
-      part.file->read(*part.tensor, begin * map.columns() * size, elements,
-                      static_cast<size_t>(count * size));
-    } else {
-      read_columns(map, part, begin, rows, size);
+    for (int64_t row = begin; row < end;) {
+      TensorRows::Run run = part.run_at(row);
+      run.count = std::min(run.count, end - row);
+      if (map.transposed)
+        read_columns(map, part, source, row - begin, rows, run, size);
+      else
+        source.file->read(*source.tensor, run.first * map.columns() * size,
+                          elements + (row - begin) * map.columns() * size,
+                          static_cast<size_t>(run.count * map.columns() * size));
+      row += run.count;
+    }
+    if (map.transposed) {
       transpose(other, elements, map.columns(), rows, static_cast<size_t>(size));
       std::swap(elements, other);
     }
@@ -182,17 +196,18 @@ class Importer {
     to_.append(box, elements, static_cast<size_t>(count) * size_of(dtype_));
   }
 
-  // Reads our rows [begin, begin + rows), which are columns of the file's tensor: [columns, rows] in read_.
-  void read_columns(const WeightMap& map, const SafetensorsModel::Entry& part, int64_t begin, int64_t rows,
-                    int64_t size) {
-    const auto all = map.rows_each();
-    if (rows == all) {
-      part.file->read(*part.tensor, 0, read_.data(), static_cast<size_t>(rows * map.columns() * size));
+  // Reads a run of our rows, which are columns of the file's tensor, to row `at` of the `rows` rows in read_, which is
+  // [columns, rows].
+  void read_columns(const WeightMap& map, const TensorRows& part, const SafetensorsModel::Entry& source,
+                    int64_t at, int64_t rows, const TensorRows::Run& run, int64_t size) {
+    const int64_t all = part.tensor_rows();
+    if (run.count == all) {
+      source.file->read(*source.tensor, 0, read_.data(), static_cast<size_t>(all * map.columns() * size));
       return;
     }
     for (int64_t column = 0; column < map.columns(); ++column)
-      part.file->read(*part.tensor, (column * all + begin) * size, read_.data() + column * rows * size,
-                      static_cast<size_t>(rows * size));
+      source.file->read(*source.tensor, (column * all + run.first) * size,
+                        read_.data() + (column * rows + at) * size, static_cast<size_t>(run.count * size));
   }
 
   ShardFile& to_;
@@ -226,18 +241,18 @@ bool are_equal(const SafetensorsModel::Entry& a, const SafetensorsModel::Entry& 
 // Tied tensors, as transformers treats them: a missing one equals the other, and two that differ stay separate.
 // Returns, for each missing tensor, the tensor that replaces it.
 std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, ModelConfig& model,
-                                                const std::string& where,
+                                                const HuggingFaceFamily& family, const std::string& where,
                                                 const std::function<void(std::string)>& warn) {
   std::map<std::string, std::string> stand_ins;
-  const std::string prefix = name_prefix(model);
-  for (const auto& [copy, original] : tied_tensors(model)) {
+  const std::string prefix = name_prefix(family);
+  for (const auto& [copy, original] : tied_tensors(model, family)) {
     const auto* const one = find_tensor(files, copy, prefix);
     const auto* const other = find_tensor(files, original, prefix);
     if (one == nullptr) continue;
     if (other == nullptr) {
       stand_ins[original] = copy;
     } else if (!are_equal(*one, *other)) {
-      const auto apart = untied(model);
+      const auto apart = untied(model, family);
       if (!apart)
         bad_input("{}: tensor {} has other values than {}; only models in which they are one are supported",
                   where, one->tensor->name, other->tensor->name);
@@ -275,13 +290,15 @@ json token_fields(const json& config, const std::string& where) {
   return ids;
 }
 
-CheckpointMeta meta_of(const ModelConfig& model, const DataConfig& data, const json& tokens, DType dtype) {
+CheckpointMeta meta_of(const ModelConfig& model, const HuggingFaceFamily& family, const DataConfig& data,
+                       const json& tokens, DType dtype) {
   CheckpointMeta meta;
   meta.model = to_json(model);
   meta.mesh = {{"tp", 1}, {"dp", 1}, {"pp", 1}};
   meta.config = json::object();
   meta.state = {{"tokenizer", tokenizer_to_json(data)}, {"dtype", std::string(name_of(dtype))}};
-  if (!tokens.empty()) meta.state[kKeptFields] = tokens;
+  meta.state[kKeptFields] = tokens;
+  meta.state[kKeptFields][kFamilyField] = type_of(family);
   return meta;
 }
 
@@ -300,6 +317,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   const fs::path folder = config.load;
   const std::string where = (folder / "config.json").string();
   const json given = read_json_file(where, kConfigLimits);
+  const HuggingFaceFamily& family = family_of_config(given, where);
   ModelConfig model = from_hugging_face(given, where);
   DataConfig data;
   take_own_fields(given, model, data, where);
@@ -312,11 +330,14 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
               *model.max_position_embeddings, where);
   expect_safetensors(folder, given);
   const SafetensorsModel files(folder);
-  look_for_pairs(model, [&](const std::string& tensor) { return files.tensors().contains(tensor); });
-  const std::map<std::string, std::string> stand_ins = resolve_ties(files, model, folder.string(), warn);
+  look_for_pairs(model, family, [&](const std::string& tensor) { return files.tensors().contains(tensor); });
+  const std::map<std::string, std::string> stand_ins =
+      resolve_ties(files, model, family, folder.string(), warn);
   std::vector<WeightMap> maps;
-  for (const WeightMap& map : weight_map(model)) maps.push_back(*names_in(files, map, name_prefix(model)));
-  const Sources sources = find_all(files, maps, model, stand_ins, folder.string());
+  for (const WeightMap& map : weight_map(model, family))
+    maps.push_back(*names_in(files, map, name_prefix(family)));
+  place_in_tensors(maps);
+  const Sources sources = find_all(files, maps, model, family, stand_ins, folder.string());
   const DType dtype = type_of_all(sources.types, config);
 
   std::vector<ShardBox> boxes;
@@ -348,7 +369,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   ManifestBuilder tables;
   tables.add(file.info(), tensors);
   for (const fs::path& attachment : tokenizer) tables.add(checkpoint.attach(attachment), {});
-  checkpoint.commit(meta_of(model, data, tokens, dtype), tables);
+  checkpoint.commit(meta_of(model, family, data, tokens, dtype), tables);
   checkpoint.tidy_up();
   const fs::path made = fs::path(config.save) / step_directory_name(0);
   if (data.tokenizer_model) data.tokenizer_model = (made / *data.tokenizer_model).string();

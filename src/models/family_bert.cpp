@@ -1,4 +1,4 @@
-// BERT: its blocks, with the heads of tasks, its data and names.
+// BERT: its blocks, with the heads of tasks, and its data.
 #include "config/subjects/text.h"
 #include "core/error.h"
 #include "models/bert_tasks.h"
@@ -45,8 +45,6 @@ std::unique_ptr<TrainingText> open_bert_text(const ModelConfig& model, const Dat
   return std::make_unique<BertCorpus>(data, *model.vocab_size, !model.bert_no_binary_head);
 }
 
-const HuggingFaceFamily& bert_names(const ModelConfig&) { return bert_family(); }
-
 }  // namespace
 
 extern const LanguageFamily kBertParts;
@@ -69,7 +67,6 @@ constexpr LanguageFamily kBertParts{
     .open_text = open_bert_text,
     .synthetic = [](const ModelConfig& model, uint64_t seed) -> std::unique_ptr<DataSource> {
       return std::make_unique<SyntheticPairs>(model.seq_length, *model.vocab_size, seed);
-    },
-    .hugging_face = bert_names};
+    }};
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// GPT-2 and Llama: their blocks, data and names.
+// GPT-2 and Llama: their blocks and data.
 #include "config/subjects/text.h"
 #include "core/error.h"
 #include "models/gpt.h"
@@ -39,14 +39,6 @@ std::unique_ptr<TrainingText> open_gpt_text(const ModelConfig& model, const Data
   return std::make_unique<Corpus>(data, *model.vocab_size);
 }
 
-const HuggingFaceFamily& gpt_names(const ModelConfig& model) {
-  if (model.multi_latent_attention) return deepseek_v3_family();
-  if (model.num_experts && model.qk_layernorm) return qwen3_moe_family();
-  if (model.num_experts)
-    return model.moe_shared_expert_intermediate_size ? qwen2_moe_family() : mixtral_family();
-  return model.normalization == Normalization::RmsNorm ? llama_family() : gpt2_family();
-}
-
 }  // namespace
 
 extern const LanguageFamily kGptParts;
@@ -67,7 +59,6 @@ constexpr LanguageFamily kGptParts{
     .open_text = open_gpt_text,
     .synthetic = [](const ModelConfig& model, uint64_t seed) -> std::unique_ptr<DataSource> {
       return std::make_unique<SyntheticTokens>(model.seq_length, *model.vocab_size, seed);
-    },
-    .hugging_face = gpt_names};
+    }};
 
 }  // namespace trifold

@@ -98,9 +98,6 @@ constexpr LanguageFamily kGraphParts{
                     DType sums) { return graph::open_arrays(file_of(model), data, sums); },
     .synthetic = [](const ModelConfig&, uint64_t) -> std::unique_ptr<DataSource> {
       has_no("synthetic data");
-    },
-    .hugging_face = [](const ModelConfig&) -> const HuggingFaceFamily& {
-      has_no("form in Hugging Face's files");
     }};
 
 }  // namespace trifold

@@ -1,6 +1,7 @@
-// LanguageFamily describes one family of language models: its blocks, data, vocabulary and names in files of Hugging
-// Face. Each family has a file (family_<name>.cpp) and an entry in the table of language_family.cpp; its options and
-// their rules are in config/subjects/model_family.h. Nothing else tests a model's family (tools/count_model_kinds.py).
+// LanguageFamily describes one family of language models: its blocks, data and vocabulary. Each family has a file
+// (family_<name>.cpp) and an entry in the table of language_family.cpp; its options and their rules are in
+// config/subjects/model_family.h. Nothing else tests a model's family (tools/count_model_kinds.py), except that a family
+// of Hugging Face names the one of its models (models/hugging_face).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,6 @@
 
 #include "config/fields/config.h"
 #include "data/batch.h"
-#include "models/hugging_face/hugging_face_family.h"
 #include "models/model.h"
 #include "models/transformer.h"
 #include "tensor_parallel/vocab.h"
@@ -65,10 +65,6 @@ struct LanguageFamily {
   // `sums`: the type in which the run sums, F32 or F64.
   std::unique_ptr<TrainingText> (*open_text)(const ModelConfig& model, const DataConfig& data, DType sums);
   std::unique_ptr<DataSource> (*synthetic)(const ModelConfig& model, uint64_t seed);
-
-  // ---- Hugging Face ----
-
-  const HuggingFaceFamily& (*hugging_face)(const ModelConfig& model);
 };
 
 const LanguageFamily& language_family(const ModelConfig& config);

@@ -54,6 +54,9 @@ class Convert(ProgramTest):
         for arguments, part in (
                 (["--load", "run", "--save", "model"], "--save model is a model itself: name another folder"),
                 (["--load", "nowhere", "--save", "x"], "nowhere does not exist"),
+                (["--load", "run", "--save", "x", "--hugging-face-family", "lama"], "--hugging-face-family lama is not known; gpt2, llama"),
+                (["--load", "run", "--save", "x", "--hugging-face-family", "llama"], "it would need\n  Llama: --normalization RMSNorm"),
+                (["--load", "model", "--save", "x", "--hugging-face-family", "gpt2"], "model is not a checkpoint of a GPT or BERT: leave it out"),
                 (["--load", "run", "--save", "run"], "--save run is the folder of --load"),
                 (["--load", "run", "--save", "run.onnx"], "--save run.onnx: only a recommender becomes a file, and run is a language model: name a folder"),
                 (["--load", "run"], "--save needs a value")):

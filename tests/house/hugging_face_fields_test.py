@@ -12,6 +12,7 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "reference" / "
 def load():
     spec = importlib.util.spec_from_file_location("hugging_face_fields", SCRIPT)
     module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(SCRIPT.parent))  # for the table of families
     spec.loader.exec_module(module)
     return module
 

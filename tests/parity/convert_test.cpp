@@ -1,6 +1,5 @@
-// Models in Hugging Face's format: a small GPT-2, Llama, Mixtral, Qwen2-MoE, Qwen3-MoE and BERT that PyTorch made
-// (tools/reference/hugging_face_torch.py) give PyTorch's logits here, and go back to the bytes they came
-// from.
+// Models in Hugging Face's format: small ones of every family that PyTorch made (tools/reference/hugging_face_torch.py
+// and hugging_face_families.py) give PyTorch's logits here, and go back to the bytes they came from.
 #include "convert/convert.h"
 
 #include <gtest/gtest.h>
@@ -12,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "files/file.h"
 #include "models/gpt.h"
+#include "parity/hugging_face_golden.h"
 #include "support/test_data.h"
 #include "support/training.h"
 #include "train/checkpoint_model.h"
@@ -73,6 +73,26 @@ class Convert : public testing::Test {
     }
     ADD_FAILURE() << "nothing was thrown";
     return {};
+  }
+
+  std::string refusal_to_export(const std::string& from, const std::optional<std::string>& family = {}) {
+    ConvertConfig config;
+    config.load = from;
+    config.save = at("refused");
+    config.hugging_face_family = family;
+    CheckpointReader reader(from);
+    try {
+      export_model(reader, config);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::BadInput);
+      EXPECT_FALSE(fs::exists(at("refused"))) << "something was written";
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+  static json config_of(const std::string& model) {
+    return json::parse(std::ifstream(model + "/config.json"));
   }
 
   fs::path folder_;
@@ -192,8 +212,7 @@ std::vector<double> logits_of(const std::string& checkpoint, const std::vector<i
 }
 
 TEST_F(Convert, GivesTheLogitsOfPyTorch) {
-  for (const std::string name :
-       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_deepseek_v3", "hf_bert"}) {
+  for (const std::string& name : golden_models("logits.json")) {
     SCOPED_TRACE(name);
     const Converted done = import(golden(name), at(name));
     const json expected = json::parse(std::ifstream(golden(name) / "logits.json"));
@@ -222,10 +241,9 @@ std::string older_name(std::string name) {
 
 // Whatever the buffers and files: little memory makes parts of matrices, little files make many.
 TEST_F(Convert, GivesBackEveryBit) {
-  for (const std::string name :
-       {"hf_gpt2", "hf_llama", "hf_mixtral", "hf_qwen2_moe", "hf_qwen3_moe", "hf_deepseek_v3", "hf_bert"})
+  for (const std::string& name : golden_models("logits.json"))
     for (const double memory : {256.0, 0.002})
-      for (const double gigabytes : {5.0, 2e-5}) {
+      for (const double gigabytes : {5.0, 4e-6}) {
         SCOPED_TRACE(fmt::format("{}, {} MiB, {} GB", name, memory, gigabytes));
         fs::remove_all(folder_);
         const Converted in = import(golden(name), at("in"), memory);
@@ -358,7 +376,7 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(refusal(changed([](json& c) {
               c["model_type"] = "bloom";
-            })).find("qwen3_moe, deepseek_v3 and bert are supported"),
+            })).find("deepseek_v3, kimi_k2 and bert are supported"),
             std::string::npos);
   EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
 }
@@ -389,17 +407,52 @@ TEST_F(Convert, NamesEveryTensorThatDoesNotFit) {
       std::string::npos);
 }
 
+// A Llama is a Mistral too: it is written as the family it came from, as the one that is asked for, or as the first.
+TEST_F(Convert, WritesTheFamilyThatIsAskedFor) {
+  const Converted in = import(golden("hf_mistral"), at("in"));
+  export_to(in.to, at("same"));
+  EXPECT_EQ(config_of(at("same"))["model_type"], "mistral");
+  ConvertConfig config;
+  config.load = in.to;
+  config.save = at("fused");
+  config.hugging_face_family = "phi3";
+  CheckpointReader reader(in.to);
+  export_model(reader, config);
+  EXPECT_EQ(config_of(at("fused"))["architectures"], json({"Phi3ForCausalLM"}));
+  const Converted again = import(at("fused"), at("again"));
+  CheckpointReader right(again.to);
+  const CheckpointDifference difference = trifold::difference(reader, right);
+  EXPECT_TRUE(difference.bitwise_equal()) << to_text(difference);
+  EXPECT_NE(refusal_to_export(in.to, "qwen2")
+                .find("--hugging-face-family qwen2 has no model like this one; it "
+                      "would need\n  Qwen2: --add-qkv-bias"),
+            std::string::npos)
+      << refusal_to_export(in.to, "qwen2");
+  EXPECT_NE(
+      refusal_to_export(in.to, "mistrel").find("--hugging-face-family mistrel is not known; gpt2, llama"),
+      std::string::npos);
+  EXPECT_NE(refusal_to_export(in.to, "bert").find("bert has no models of --model-type gpt"),
+            std::string::npos)
+      << refusal_to_export(in.to, "bert");
+
+  PretrainConfig run = on_mesh(small_run(), 1);
+  make_llama(run.model, 2);
+  run.model.qk_layernorm = false;
+  train(run, 1, "", at("run"));
+  export_to(at("run"), at("first"));
+  EXPECT_EQ(config_of(at("first"))["model_type"], "llama");
+}
+
+// What the nearest families would need, not the needs of all.
 TEST_F(Convert, WritesNoModelThatTransformersLacks) {
   PretrainConfig config = on_mesh(small_run(), 1);
   config.model.normalization = Normalization::RmsNorm;
   train(config, 1, "", at("run"));
-  try {
-    export_to(at("run"), at("out"));
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("Llama has --position-embedding-type rope"), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("Llama has --swiglu"), std::string::npos);
-  }
+  const std::string text = refusal_to_export(at("run"));
+  EXPECT_NE(text.find("the nearest would need\n  GPT-2: --normalization LayerNorm\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n  Llama: --position-embedding-type rope, --swiglu"), std::string::npos) << text;
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 4) << text;
   EXPECT_FALSE(fs::exists(at("out")));
   fs::create_directories(at("full") + "/x");
   import(golden("hf_gpt2"), at("in"));

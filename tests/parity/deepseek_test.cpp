@@ -2,18 +2,12 @@
 // f32, on one rank and on several; and what its files may not ask for.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <fstream>
-#include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors.h"
 #include "convert/convert.h"
-#include "models/hugging_face/hugging_face.h"
+#include "parity/hugging_face_golden.h"
 #include "support/compare.h"
-#include "support/test_data.h"
-#include "support/training.h"
 #include "train/checkpoint_model.h"
 
 namespace trifold::test {
@@ -22,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-fs::path golden() { return fs::path(test_data()) / "golden" / "hf_deepseek_v3"; }
+fs::path golden() { return golden_model("hf_deepseek_v3"); }
 
 class DeepSeek : public testing::Test {
  protected:
@@ -65,89 +59,11 @@ class DeepSeek : public testing::Test {
   fs::path folder_;
 };
 
-// The golden text and its next tokens; more samples are the same.
-class OneText final : public DataSource {
- public:
-  explicit OneText(std::vector<int32_t> ids) : ids_(std::move(ids)) {}
-  int64_t seq_length() const override { return static_cast<int64_t>(ids_.size()) - 1; }
-  int64_t samples() const override { return int64_t{1} << 20; }
-  void read(Batch& batch, int64_t) const override {
-    for (int64_t sample = 0; sample < batch.samples(); ++sample)
-      for (int64_t t = 0; t < seq_length(); ++t) {
-        const int64_t at = sample * seq_length() + t;
-        batch.tokens.as<int32_t>()[at] = ids_[static_cast<size_t>(t)];
-        batch.labels.as<int32_t>()[at] = ids_[static_cast<size_t>(t + 1)];
-        batch.positions.as<int32_t>()[at] = static_cast<int32_t>(t);
-        batch.loss_weight.as<float>()[at] = 1;
-      }
-  }
-
- private:
-  std::vector<int32_t> ids_;
-};
-
-using Gradients = std::map<std::string, std::vector<double>>;
-
-// PyTorch's, put together as our parameters.
-Gradients golden_gradients(const ModelConfig& model) {
-  const SafetensorsFile file(golden() / "gradients.safetensors");
-  Gradients all;
-  for (const WeightMap& map : weight_map(model)) {
-    if (map.exact) continue;  // the bias of a router has none
-    std::vector<double>& whole = all[map.ours];
-    for (const std::string& name : map.theirs) {
-      const auto tensor = std::find_if(file.tensors().begin(), file.tensors().end(),
-                                       [&](const SafeTensor& t) { return t.name == name; });
-      if (tensor == file.tensors().end()) throw std::out_of_range(name);
-      std::vector<double> part(static_cast<size_t>(tensor->bytes()) / sizeof(double));
-      file.read(*tensor, 0, reinterpret_cast<std::byte*>(part.data()), part.size() * sizeof(double));
-      whole.insert(whole.end(), part.begin(), part.end());
-    }
-  }
-  return all;
-}
-
-struct FirstStep {
-  double loss = 0;
-  Gradients gradients;
-};
-
-// Of the first step from these weights, in whole parameters.
-FirstStep first_step(PretrainConfig config, const std::string& checkpoint, const DataSource& data) {
-  FirstStep result;
-  std::mutex mutex;
-  run_on_ranks(config.mesh, [&](Communicator& world) {
-    Trainer trainer(world, config, data, nullptr);
-    trainer.load(checkpoint, LoadPart::Weights);
-    const double loss = trainer.step().loss;
-    const std::lock_guard lock(mutex);
-    result.loss = loss;
-    const ParamList& params = trainer.replica().layout().params();
-    for (int i = 0; i < params.size(); ++i) {
-      const ParamSpec& spec = params[{i}];
-      if (!params.stored({i}) || spec.is_buffer) continue;
-      const Tensor gradient = trainer.grads().grad({i});
-      std::vector<double>& whole = result.gradients[spec.shard.name];
-      whole.resize(static_cast<size_t>(spec.shard.global.elements()));
-      std::vector<double> mine(static_cast<size_t>(gradient.elements()));
-      for (size_t e = 0; e < mine.size(); ++e)
-        mine[e] = gradient.dtype == DType::F64 ? gradient.as<double>()[e]
-                                               : static_cast<double>(gradient.as<float>()[e]);
-      copy_rect(reinterpret_cast<std::byte*>(whole.data()), Rect::whole(spec.shard.global),
-                reinterpret_cast<const std::byte*>(mine.data()), spec.shard.local, spec.shard.local,
-                sizeof(double));
-      if (spec.rows)
-        whole.resize(static_cast<size_t>(*spec.rows * spec.shard.global.elements() / spec.shard.global[0]));
-    }
-  });
-  return result;
-}
-
 TEST_F(DeepSeek, HasTheLossAndTheGradientsOfPyTorch) {
   const Converted done = import(golden());
   const json expected = json::parse(std::ifstream(golden() / "logits.json"));
   const OneText text(expected.at("ids").get<std::vector<int32_t>>());
-  const Gradients theirs = golden_gradients(done.model);
+  const Gradients theirs = golden_gradients("hf_deepseek_v3", done.model);
   EXPECT_GT(theirs.size(), 25U);
   for (const bool f64 : {true, false})
     for (const int tp : {1, 2}) {

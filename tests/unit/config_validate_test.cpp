@@ -132,10 +132,10 @@ const std::vector<ValidateCase>& cases() {
       {"--beta-fast 16 has no effect without --rope-type yarn", [](C& c) { c.model.beta_fast = 16; }},
       {"--rope-type yarn has no effect without --position-embedding-type rope",
        [](C& c) { c.model.rope_type = RopeType::Yarn; }},
-      {"--beta-fast 1 is not above --beta-slow 1",
+      {"--beta-fast 0.5 is less than --beta-slow 1",
        [](C& c) {
          c.model.position_embedding_type = PositionEmbedding::Rope;
-         c.model.rope_type = RopeType::Yarn, c.model.beta_fast = 1;
+         c.model.rope_type = RopeType::Yarn, c.model.beta_fast = 0.5;
        }},
       {"--rotary-seq-len-interpolation-factor 2 is not possible with --rope-type yarn, because each "
        "stretches rope in its own way",

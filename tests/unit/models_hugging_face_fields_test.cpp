@@ -29,11 +29,11 @@ json names_of(const std::string& field, const json& other_names) {
   return {field};
 }
 
-class HuggingFaceFields : public testing::TestWithParam<const char*> {};
+class HuggingFaceFields : public testing::TestWithParam<const HuggingFaceFamily*> {};
 
 TEST_P(HuggingFaceFields, AreThoseOfTheClassWithItsDefaults) {
-  const json& family = of_transformers().at("families").at(GetParam());
-  const json ours = hugging_face_fields().at("families").at(GetParam());
+  const json& family = of_transformers().at("families").at(GetParam()->type);
+  const json ours = hugging_face_fields().at("families").at(GetParam()->type);
   for (const auto& [name, value] : family.at("fields").items()) {
     ASSERT_TRUE(ours.contains(name)) << name << " is in no table";
     EXPECT_EQ(ours.at(name).at("default"), value) << name;
@@ -45,12 +45,13 @@ TEST_P(HuggingFaceFields, AreThoseOfTheClassWithItsDefaults) {
     EXPECT_EQ(field.at("of_class"), theirs) << name;
   }
   const json& theta = family.at("rope_theta");
-  EXPECT_EQ(ours.contains("rope_theta") ? ours.at("rope_theta").at("default") : json(), theta);
+  const char* const base = ours.contains("rotary_emb_base") ? "rotary_emb_base" : "rope_theta";
+  EXPECT_EQ(ours.contains(base) ? ours.at(base).at("default") : json(), theta);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFaceFields,
-                         testing::Values("gpt2", "llama", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3",
-                                         "bert"));
+                         testing::ValuesIn(hugging_face_families().begin(), hugging_face_families().end()),
+                         [](const auto& family) { return std::string(family.param->type); });
 
 TEST(HuggingFaceFieldsOfAll, AreThoseOfTheBaseClassAndOfRope) {
   const json ours = hugging_face_fields();
@@ -64,10 +65,7 @@ TEST(HuggingFaceFieldsOfAll, AreThoseOfTheBaseClassAndOfRope) {
 
 // A field that is to be read and that nobody asks for would be as good as unknown.
 TEST(HuggingFaceFieldsOfAll, AreAllRead) {
-  const HuggingFaceFamily* families[] = {&gpt2_family(),      &llama_family(),     &mixtral_family(),
-                                         &qwen2_moe_family(), &qwen3_moe_family(), &deepseek_v3_family(),
-                                         &bert_family()};
-  for (const HuggingFaceFamily* family : families) {
+  for (const HuggingFaceFamily* family : hugging_face_families()) {
     const json config{{"architectures", {"BertForSequenceClassification"}},
                       {"num_hidden_layers", family->type == std::string("gpt2") ? json() : json(4)}};
     ConfigReader from(config, family->fields);

@@ -121,7 +121,7 @@ TEST(RotaryFrequencies, AreTheSameThroughHuggingFacesConfiguration) {
   EXPECT_EQ(plain.original_max_position_embeddings, 64);
   EXPECT_EQ(rotary_score_scale(plain), 1);
   for (const ModelConfig& model : {linear, wide, plain}) {
-    const ModelConfig again = read_again(to_hugging_face(model));
+    const ModelConfig again = read_again(to_hugging_face(model, family_for(model)));
     EXPECT_EQ(rotary_frequencies(again), rotary_frequencies(model));
     EXPECT_NEAR(rotary_score_scale(again), rotary_score_scale(model), 1e-12);
   }
@@ -142,7 +142,7 @@ TEST(RotaryFrequencies, ScaleByTurnsInAnyContext) {
   EXPECT_EQ(found[0], 1);  // turns 5 times
   ASSERT_LT(turns, 1);
   for (int i = 1; i < 4; ++i) EXPECT_NEAR(found[i], std::pow(base, -0.25 * i) / 4, 1e-15);
-  EXPECT_EQ(rotary_frequencies(read_again(to_hugging_face(model))), found);
+  EXPECT_EQ(rotary_frequencies(read_again(to_hugging_face(model, family_for(model)))), found);
 }
 
 TEST(RotaryFrequencies, GrowByAnyFactor) {
@@ -151,7 +151,7 @@ TEST(RotaryFrequencies, GrowByAnyFactor) {
         read_llama({{"rope_type", "yarn"}, {"factor", 1.0}, {"attention_factor", growth}});
     EXPECT_EQ(model.rotary_attention_factor, growth);
     EXPECT_NEAR(rotary_score_scale(model), growth * growth, 1e-15);
-    EXPECT_EQ(read_again(to_hugging_face(model)).rotary_attention_factor, growth);
+    EXPECT_EQ(read_again(to_hugging_face(model, family_for(model))).rotary_attention_factor, growth);
   }
 }
 
@@ -173,7 +173,7 @@ TEST(RotaryFrequencies, BlendBetweenFractionsOfPairsWithoutTruncation) {
   };
   expect_blend(model, pair_that_turns(32), pair_that_turns(1));
   expect_blend(read_llama(scaling), 0, 3);
-  EXPECT_TRUE(read_again(to_hugging_face(model)).rope_no_truncate);
+  EXPECT_TRUE(read_again(to_hugging_face(model, family_for(model))).rope_no_truncate);
 }
 
 // 'factor' null is the ratio of the positions.

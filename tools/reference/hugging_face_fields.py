@@ -15,9 +15,10 @@ import json
 import pathlib
 import sys
 
+from hugging_face_models import CLASSES
+
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "hugging_face_fields.json"
-FAMILIES = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig",
-            "qwen3_moe": "Qwen3MoeConfig", "deepseek_v3": "DeepseekV3Config", "bert": "BertConfig"}
+
 
 
 def defaults(kind):
@@ -38,7 +39,7 @@ def installed():
 
     common = defaults(importlib.import_module("transformers.configuration_utils").PreTrainedConfig)
     families = {}
-    for name, kind in FAMILIES.items():
+    for name, kind in CLASSES.items():
         kind = getattr(transformers, kind)
         own = {field: value for field, value in defaults(kind).items() if field not in common}
         families[name] = {"fields": own, "other_names": kind.attribute_map,

@@ -13,8 +13,8 @@ import sys
 
 import safetensors.torch
 import torch
-from hugging_face_mutations import (DEEPSEEK, GOLDEN, GPT2, LLAMA, MIXTRAL, POSITIONS, QWEN2, QWEN3, BERT, make, opened,
-                                    outputs, write_tokens)
+from hugging_face_models import BERT, DEEPSEEK, GPT2, LLAMA, MIXTRAL, POSITIONS, QWEN2, QWEN3
+from hugging_face_mutations import GOLDEN, make, opened, outputs, write_tokens
 
 FOLDERS = GOLDEN.parent / "hf_folders"
 VOCABULARY = 40

@@ -30,47 +30,11 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "critical"
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
 import transformers
+from hugging_face_models import MODELS, OPENED_AS, POSITIONS, SAMPLES, VOCABULARY
 
 transformers.utils.logging.disable_progress_bar()
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "hugging_face_fields.json"
-POSITIONS, VOCABULARY, SAMPLES = 32, 64, 4
-
-LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": VOCABULARY, "hidden_size": 32,
-         "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "head_dim": 8, "hidden_act": "silu", "max_position_embeddings": POSITIONS, "initializer_range": 0.12,
-         "rms_norm_eps": 1e-6, "use_cache": True, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None,
-         "pretraining_tp": 1, "tie_word_embeddings": False, "attention_bias": False, "attention_dropout": 0.0,
-         "mlp_bias": False, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
-EXPERTS = {name: value for name, value in LLAMA.items() if name not in ("attention_bias", "mlp_bias", "pretraining_tp")}
-MIXTRAL = {**EXPERTS, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "intermediate_size": 24,
-           "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": False, "sliding_window": None,
-           "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0, "rms_norm_eps": 1e-5}
-QWEN = {**EXPERTS, "moe_intermediate_size": 16, "num_experts_per_tok": 2, "norm_topk_prob": True,
-        "decoder_sparse_step": 1, "mlp_only_layers": [], "output_router_logits": False, "router_aux_loss_coef": 0.001,
-        "use_sliding_window": False, "sliding_window": None}
-QWEN3 = {**QWEN, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_local_experts": 4,
-         "attention_bias": False}
-QWEN2 = {**QWEN, "model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4,
-         "shared_expert_intermediate_size": 24, "qkv_bias": True, "max_window_layers": 28,
-         "layer_types": ["full_attention"] * 2}
-del QWEN2["head_dim"]
-DEEPSEEK = {**EXPERTS, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": False,
-            "num_key_value_heads": 4, "head_dim": 4, "moe_intermediate_size": 16, "n_shared_experts": 1,
-            "n_routed_experts": 8, "routed_scaling_factor": 2.5, "kv_lora_rank": 16, "q_lora_rank": 12,
-            "qk_rope_head_dim": 4, "v_head_dim": 8, "qk_nope_head_dim": 8, "n_group": 4, "topk_group": 2,
-            "num_experts_per_tok": 4, "first_k_dense_replace": 1, "norm_topk_prob": True, "rope_interleave": True}
-GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": VOCABULARY, "n_positions": POSITIONS,
-        "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": None, "activation_function": "gelu_new", "resid_pdrop": 0.1,
-        "embd_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5, "initializer_range": 0.12,
-        "scale_attn_weights": True, "use_cache": True, "scale_attn_by_inverse_layer_idx": False,
-        "reorder_and_upcast_attn": False, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": None}
-BERT = {"model_type": "bert", "architectures": ["BertForPreTraining"], "vocab_size": VOCABULARY, "hidden_size": 32,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": POSITIONS,
-        "type_vocab_size": 2, "initializer_range": 0.12, "layer_norm_eps": 1e-12, "pad_token_id": 0, "use_cache": True,
-        "classifier_dropout": None, "is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
-MODELS = {config["model_type"]: config for config in (GPT2, LLAMA, MIXTRAL, QWEN2, QWEN3, DEEPSEEK, BERT)}
 TEXTS = {"hidden_act": ["silu", "swish", "gelu", "relu", "gelu_new"], "activation_function": ["gelu_new", "gelu", "relu"],
          "summary_type": ["last"]}
 
@@ -199,11 +163,18 @@ def is_small(config):
                for name, value in config.items())
 
 
+def settings_of(config):
+    """What transformers makes of a config, also of one that it opens only as another family's."""
+    kind = OPENED_AS.get(config["model_type"])
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "config.json").write_text(json.dumps({**config, "model_type": kind} if kind else config))
+        return transformers.AutoConfig.from_pretrained(folder)
+
+
 def make(config, folder, seed, fused=False):
     """Writes the random model of a config; the file says exactly what `config` does."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    settings = transformers.AutoConfig.from_pretrained(folder)
+    settings = settings_of(config)
     model = auto_class(config).from_config(settings).float()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -218,9 +189,12 @@ def make(config, folder, seed, fused=False):
 def opened(folder, config):
     """The model; nothing where transformers leaves weights at random, and an error where it refuses the folder."""
     try:
-        experts = {} if config["model_type"] in ("gpt2", "llama", "bert") else {"experts_implementation": "eager"}
+        changes = {"experts_implementation": "eager"} if any("expert" in name for name in config) else {}
+        written = json.loads((folder / "config.json").read_text())
+        if written["model_type"] in OPENED_AS:
+            changes["config"] = settings_of(written)
         model, info = auto_class(config).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                         output_loading_info=True, **experts)
+                                                         output_loading_info=True, **changes)
     except Exception as error:  # whatever it raises, it does not read the folder
         return error
     return None if info["missing_keys"] or info["mismatched_keys"] or info.get("error_msgs") else model.eval()

@@ -292,6 +292,12 @@ OptionTable options_of(ConvertConfig& config) {
            "Sequence length to store in the checkpoint; for a Hugging Face model.")
       .range(1, kMaxSize)
       .absent("the model's number of positions");
+  table
+      .add("hugging-face-family", &config.hugging_face_family,
+           "Hugging Face's files: the model_type to write, such as mistral, "
+           "if several families have the model.")
+      .takes("TYPE")
+      .absent("the family that the checkpoint came from, or else the most common one that has the model");
   table.add(
       "names", &config.names,
       "Recommender, .safetensors: the names of its weights, those of its checkpoint or of TorchRec's DLRM.");

@@ -294,8 +294,9 @@ struct ConvertConfig {
   std::string save;            // required
   std::optional<DType> dtype;  // type of all tensors; unchanged
   double max_file_size = 5;    // GB (1e9 bytes) per safetensors file
-  std::optional<int64_t> seq_length;         // length in the written checkpoint; all positions of the model
-  WeightNames names = WeightNames::Trifold;  // names of a recommender's weights in a safetensors file
+  std::optional<int64_t> seq_length;  // length in the written checkpoint; all positions of the model
+  std::optional<std::string> hugging_face_family;  // 'model_type' of the written files; the first that fits
+  WeightNames names = WeightNames::Trifold;        // names of a recommender's weights in a safetensors file
       // An older checkpoint of a recommender: only rows that differ from it are written.
   std::optional<std::string> changed_since;
   double max_memory = 256;  // MiB

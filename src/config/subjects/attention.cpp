@@ -114,7 +114,7 @@ void add_attention(OptionTable& table, ModelConfig& model) {
           "beta-fast", &model.beta_fast,
           "yarn: channels that rotate more often than this within the original context keep their frequency.")
       .only_with({"rope-type", "yarn"})
-      .compares(Relation::Above, "beta-slow")
+      .compares(Relation::AtLeast, "beta-slow")
       .provided({"rope-type", "yarn"})
       .bounds = {0, 1e6, true, false};
   table

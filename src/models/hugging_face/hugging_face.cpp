@@ -1,12 +1,11 @@
 #include "models/hugging_face/hugging_face.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
 
 #include "config/commands/validate.h"
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
-#include "models/language_family.h"
 #include "models/language_model.h"
 
 namespace trifold {
@@ -14,10 +13,6 @@ namespace trifold {
 namespace {
 
 using nlohmann::json;
-
-const HuggingFaceFamily& family_of(const ModelConfig& model) {
-  return language_family(model).hugging_face(model);
-}
 
 // The names of an entry, expanded for every expert in order.
 std::vector<std::string> expanded(const TensorNames::Names& names, int64_t experts,
@@ -32,12 +27,26 @@ std::vector<std::string> expanded(const TensorNames::Names& names, int64_t exper
   return result;
 }
 
-WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names, int64_t experts) {
-  WeightMap map{ours, shape, {}, false, ours.ends_with(".bias") || ours.ends_with(".gain")};
-  if (ours == "head.weight") {
-    map.theirs = {"lm_head.weight"};
-    return map;
+// Gives a map the tensors of an entry, which hold equal parts of its rows.
+void set_tensors(WeightMap& map, std::vector<std::string> tensors, const TensorNames::Entry& entry,
+                 const ModelConfig& model) {
+  TensorRows rows;
+  rows.components = entry.components;
+  if (entry.groups != nullptr) rows.groups = entry.groups(model);
+  const int64_t parts = rows.components * rows.groups * static_cast<int64_t>(tensors.size());
+  rows.width = map.rows() / parts;
+  if (rows.width * parts != map.rows())
+    fail("the {} rows of {} are not {} equal parts", map.rows(), map.ours, parts);
+  map.theirs.clear();
+  for (std::string& tensor : tensors) {
+    rows.tensor = std::move(tensor);
+    map.theirs.push_back(rows);
   }
+}
+
+WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names,
+                 const ModelConfig& model) {
+  WeightMap map{ours, shape, {}, false, ours.ends_with(".bias") || ours.ends_with(".gain")};
   std::string_view rest = ours;
   std::string before = names.prefix;
   const bool in_block = ours.starts_with("block.");
@@ -47,15 +56,16 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
     before += names.block + std::string(rest.substr(0, dot + 1));
     rest.remove_prefix(dot + 1);
   }
+  const int64_t experts = model.num_experts.value_or(0);
   const auto take = [&](const std::vector<TensorNames::Entry>& entries, const std::string& prefix) {
     for (const TensorNames::Entry& entry : entries) {
       if (entry.ours != rest) continue;
-      map.theirs = expanded(entry.theirs, experts, prefix);
+      set_tensors(map, expanded(entry.theirs, experts, prefix), entry, model);
       map.transposed = entry.transposed;
       for (const TensorNames::Names& also : entry.also) {
         WeightMap other = map;
         other.others.clear();
-        other.theirs = expanded(also, experts, prefix);
+        set_tensors(other, expanded(also, experts, prefix), entry, model);
         other.fused =
             shape.rank() > 2 && other.theirs.size() == 1 && also.front().find('*') == also.front().npos;
         map.others.push_back(std::move(other));
@@ -64,6 +74,8 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
   };
   take(in_block ? names.in_block : names.outside, before);
   if (!in_block) take(names.head, "");
+  if (map.theirs.empty() && ours == "head.weight")
+    set_tensors(map, {"lm_head.weight"}, {"head.weight", {}}, model);
   if (!map.theirs.empty()) return map;
   fail("the parameter {} has no name in transformers", ours);
 }
@@ -78,73 +90,84 @@ ModelConfig resolved(ModelConfig model) {
 
 }  // namespace
 
-std::vector<int64_t> WeightMap::their_shape() const {
-  if (fused) return {shape[0], rows_each() / shape[0], columns()};
-  if (vector) return {rows_each()};
-  if (transposed) return {columns(), rows_each()};
-  return {rows_each(), columns()};
+TensorRows::Run TensorRows::run_at(int64_t row) const {
+  if (groups == 1) return {offset + row, components * width - row};
+  const int64_t component = row / (groups * width), group = row / width % groups, within = row % width;
+  return {group * group_rows + offset + component * width + within, width - within};
 }
 
-std::vector<WeightMap> weight_map(const ModelConfig& model) {
+std::vector<int64_t> WeightMap::their_shape(const TensorRows& part) const {
+  const int64_t rows = part.tensor_rows();
+  if (fused) return {shape[0], rows / shape[0], columns()};
+  if (vector) return {rows};
+  if (transposed) return {columns(), rows};
+  return {rows, columns()};
+}
+
+void place_in_tensors(std::vector<WeightMap>& maps) {
+  struct Tensor {
+    int64_t groups, group_rows;
+  };
+  std::map<std::string, Tensor> tensors;
+  for (WeightMap& map : maps)
+    for (TensorRows& rows : map.theirs) {
+      Tensor& tensor = tensors.try_emplace(rows.tensor, Tensor{rows.groups, 0}).first->second;
+      if (tensor.groups != rows.groups)
+        fail("{} has {} groups of rows, and {} in {}", rows.tensor, tensor.groups, rows.groups, map.ours);
+      rows.offset = tensor.group_rows;
+      tensor.group_rows += rows.components * rows.width;
+    }
+  for (WeightMap& map : maps)
+    for (TensorRows& rows : map.theirs) rows.group_rows = tensors.at(rows.tensor).group_rows;
+}
+
+std::vector<WeightMap> weight_map(const ModelConfig& model, const HuggingFaceFamily& family) {
   const Model whole = make_model(model, Mesh(MeshSizes{}, MeshCoords{}), 0);
   std::vector<WeightMap> maps;
   for (const ParamSpec& param : whole.params.specs()) {
     if (param.tied_to) continue;
     Shape shape = param.shard.global;
     if (param.rows) shape[0] = *param.rows;
-    maps.push_back(map_of(param.shard.name, shape, family_of(model).names, model.num_experts.value_or(0)));
+    maps.push_back(map_of(param.shard.name, shape, family.names, model));
     maps.back().exact = param.is_buffer;
     for (WeightMap& other : maps.back().others) other.exact = param.is_buffer;
   }
+  place_in_tensors(maps);
   return maps;
 }
 
-std::string name_prefix(const ModelConfig& model) { return family_of(model).names.prefix; }
+std::string name_prefix(const HuggingFaceFamily& family) { return family.names.prefix; }
 
-bool is_no_parameter(const std::string& theirs, const ModelConfig& model) {
-  return family_of(model).ignores(theirs, model);
+std::string type_of(const HuggingFaceFamily& family) { return family.type; }
+
+bool is_no_parameter(const std::string& theirs, const ModelConfig& model, const HuggingFaceFamily& family) {
+  return family.ignores(theirs, model);
 }
 
-bool is_skipped(const std::string& theirs, const ModelConfig& model) {
-  const auto skips = family_of(model).skips;
-  return skips != nullptr && skips(theirs, model);
+bool is_skipped(const std::string& theirs, const ModelConfig& model, const HuggingFaceFamily& family) {
+  return family.skips != nullptr && family.skips(theirs, model);
 }
 
-std::vector<TiedTensors> tied_tensors(const ModelConfig& model) { return family_of(model).tied(model); }
+std::vector<TiedTensors> tied_tensors(const ModelConfig& model, const HuggingFaceFamily& family) {
+  return family.tied(model);
+}
 
-std::optional<ModelConfig> untied(ModelConfig model) {
-  if (!family_of(model).may_untie) return std::nullopt;
+std::optional<ModelConfig> untied(ModelConfig model, const HuggingFaceFamily& family) {
+  if (!family.may_untie) return std::nullopt;
   model.untie_embeddings_and_output_weights = true;
   return model;
 }
 
-std::string auto_class(const ModelConfig& model) { return family_of(model).auto_class(model); }
-
-void look_for_pairs(ModelConfig& model, FunctionRef<bool(const std::string&)> has_tensor) {
-  if (const char* tensor = family_of(model).pair_tensor) model.bert_no_binary_head = !has_tensor(tensor);
+std::string auto_class(const ModelConfig& model, const HuggingFaceFamily& family) {
+  return family.auto_class(model);
 }
 
-namespace {
-
-// Choices of attention that no family's file can have yet.
-void refuse_unknown_attention(const ModelConfig& model) {
-  const std::pair<bool, const char*> choices[] = {
-      {model.window_size && !model.window_size->covers_all(), "window-size"},
-      {model.no_rope_freq.has_value(), "no-rope-freq"},
-      {model.softmax_type != SoftmaxType::Vanilla, "softmax-type"},
-      {model.attn_logit_softcapping.has_value(), "attn-logit-softcapping"}};
-  for (const auto& [given, option] : choices)
-    if (given) bad_input("models with --{} cannot be converted to Hugging Face's files yet", option);
+void look_for_pairs(ModelConfig& model, const HuggingFaceFamily& family,
+                    FunctionRef<bool(const std::string&)> has_tensor) {
+  if (const char* tensor = family.pair_tensor) model.bert_no_binary_head = !has_tensor(tensor);
 }
 
-}  // namespace
-
-json to_hugging_face(const ModelConfig& model) {
-  refuse_unknown_attention(model);
-  const HuggingFaceFamily& family = family_of(model);
-  if (const auto missing = family.missing(model); !missing.empty())
-    bad_input("transformers has no model like this one:\n  {0} has {1}", family.name,
-              fmt::join(missing, fmt::format("\n  {} has ", family.name)));
+json to_hugging_face(const ModelConfig& model, const HuggingFaceFamily& family) {
   json config = family.write(model);
   config["vocab_size"] = *model.vocab_size;
   config["initializer_range"] = model.init_method_std;
@@ -154,13 +177,6 @@ json to_hugging_face(const ModelConfig& model) {
 }
 
 namespace {
-
-const std::array<const HuggingFaceFamily*, 7>& families() {
-  static const std::array<const HuggingFaceFamily*, 7> kFamilies{
-      &gpt2_family(),      &llama_family(),       &mixtral_family(), &qwen2_moe_family(),
-      &qwen3_moe_family(), &deepseek_v3_family(), &bert_family()};
-  return kFamilies;
-}
 
 // A message of the rules of a run, which name options, with the fields of the file instead.
 std::string with_names_of_fields(std::string text, const ConfigReader& from) {
@@ -174,6 +190,8 @@ std::string with_names_of_fields(std::string text, const ConfigReader& from) {
       {"max-position-embeddings", "max_position_embeddings"},
       {"vocab-size", "vocab_size"},
       {"rotary-base", "rope_theta"},
+      {"rotary-percent", "partial_rotary_factor"},
+      {"rotary-percent", "rotary_pct"},
       {"norm-epsilon", "rms_norm_eps"},
       {"init-method-std", "initializer_range"},
       {"attention-dropout", "attention_dropout"},
@@ -212,22 +230,23 @@ json fields_json(const ConfigFields& fields) {
 json hugging_face_fields() {
   json all{{"common", fields_json(common_fields())},
            {"rope_parameters", fields_json(rope_parameters_fields())}};
-  for (const HuggingFaceFamily* family : families())
+  for (const HuggingFaceFamily* family : hugging_face_families())
     all["families"][family->type] = fields_json(family->fields);
   return all;
 }
 
-ModelConfig from_hugging_face(const json& config, const std::string& where) {
+const HuggingFaceFamily& family_of_config(const json& config, const std::string& where) {
   if (!config.is_object()) bad_input("{} is not a JSON object", where);
   const json type = config.value("model_type", json());
-  const auto family = std::find_if(families().begin(), families().end(),
-                                   [&](const auto* known) { return type == known->type; });
-  if (family == families().end())
-    bad_input(
-        "{}: its 'model_type' is {}; gpt2, llama, mixtral, qwen2_moe, qwen3_moe, deepseek_v3 and bert are supported",
-        where, printable_json(type));
-  ConfigReader from(config, (*family)->fields);
-  ModelConfig model = (*family)->read(from);
+  for (const HuggingFaceFamily* family : hugging_face_families())
+    if (type == family->type) return *family;
+  bad_input("{}: its 'model_type' is {}; {} are supported", where, printable_json(type), names_of_families());
+}
+
+ModelConfig from_hugging_face(const json& config, const std::string& where) {
+  const HuggingFaceFamily& family = family_of_config(config, where);
+  ConfigReader from(config, family.fields);
+  ModelConfig model = family.read(from);
   if (!config.value("quantization_config", json()).is_null())
     from.problem("'quantization_config': weights must not be quantized");
   from.finish(where);

@@ -183,7 +183,8 @@ const HuggingFaceFamily& bert_family() {
       bert_auto_class,
       kPairTensor,
       nullptr,
-      false};
+      false,
+      ModelType::Bert};
   return kFamily;
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/read_json.h"
@@ -16,21 +15,6 @@ using nlohmann::json;
 
 // The norms of latent vectors have this in transformers, whatever 'rms_norm_eps' is.
 constexpr double kNormEpsilon = 1e-6;
-// transformers scores a group by this many of its best experts.
-constexpr int64_t kScoredExperts = 2;
-
-int64_t dense_layers(const ModelConfig& model) { return model.num_layers - count_expert_layers(model); }
-
-// Dense layers come first.
-bool dense_first(const ModelConfig& model) {
-  const std::vector<bool> experts = expert_layers(model);
-  return std::is_sorted(experts.begin(), experts.end());
-}
-
-bool groups_as_theirs(int64_t groups, int64_t chosen_groups, int64_t choices) {
-  return groups == 1 || choices == kScoredExperts * chosen_groups;
-}
-
 ConfigFields deepseek_fields() {
   return joined(
       {{field({"vocab_size"}, 129280), field({"hidden_size"}, 7168), field({"intermediate_size"}, 18432),
@@ -55,7 +39,7 @@ ConfigFields deepseek_fields() {
         field({"seq_aux"}, true).beyond_class(), unused({"ep_size"}).beyond_class(),
         field({"layer_types"}, nullptr).beyond_class(), unused({"sliding_window"}).beyond_class(),
         unused({"use_sliding_window"}).beyond_class(), unused({"max_window_layers"}).beyond_class()},
-       rope_fields(1e4)});
+       rope_fields({})});
 }
 
 // transformers computes the width of heads, and saves it.
@@ -81,67 +65,12 @@ void read_latent(ConfigReader& from, ModelConfig& model) {
   if (model.norm_epsilon != kNormEpsilon) model.latent_norm_epsilon = kNormEpsilon;
 }
 
-void read_groups(ConfigReader& from, ModelConfig& model) {
-  const int64_t groups = from.size("n_group"), chosen = from.size("topk_group");
-  if (groups <= 1) return;
-  if (*model.num_experts % groups != 0)
-    return from.problem(fmt::format("'n_group' is {}; a divisor of 'n_routed_experts', {}, is needed", groups,
-                                    *model.num_experts));
-  if (chosen < 1 || chosen > groups)
-    return from.problem(
-        fmt::format("'topk_group' is {}; a number from 1 to 'n_group', {}, is needed", chosen, groups));
-  model.moe_router_num_groups = groups;
-  model.moe_router_group_topk = chosen;
-  if (!groups_as_theirs(groups, chosen, model.moe_router_topk))
-    from.problem(
-        fmt::format("'num_experts_per_tok' is {} with 'topk_group' {}; only twice 'topk_group' is supported, "
-                    "because groups are scored by their two best experts",
-                    model.moe_router_topk, chosen));
-}
-
-void read_experts(ConfigReader& from, ModelConfig& model) {
-  const char* const experts = "n_routed_experts";
-  model.num_experts = from.size(experts);
-  constexpr int64_t kMostNetworks = 1 << 20;  // each has its own tensors
-  constexpr int64_t kMostLayers = 1 << 16;
-  if (model.num_layers > kMostLayers ||
-      *model.num_experts > kMostNetworks / std::max<int64_t>(1, model.num_layers))
-    return from.problem(fmt::format("'{}' is {}: over {} layers that makes more than {} experts",
-                                    from.name_of(experts), *model.num_experts, model.num_layers,
-                                    kMostNetworks));
-  model.moe_router_topk = read_choices(from, experts, *model.num_experts);
-  model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
-  const int64_t shared = from.size("n_shared_experts");
-  if (shared > 0) model.moe_shared_expert_intermediate_size = shared * *model.moe_ffn_hidden_size;
-  if (shared == 0 || shared > *model.num_experts + 1024)
-    from.problem(fmt::format("'n_shared_experts' is {}; from 1 to {} are supported", shared,
-                             *model.num_experts + 1024));
-  model.moe_router_score_function = RouterScore::Sigmoid;
-  model.moe_router_enable_expert_bias = true;
-  model.moe_router_topk_scaling_factor = from.number("routed_scaling_factor");
-  const int64_t dense = from.size("first_k_dense_replace");
-  if (dense >= model.num_layers)
-    from.problem(fmt::format("'first_k_dense_replace' is {}; fewer than the {} layers are supported", dense,
-                             model.num_layers));
-  else if (dense > 0)
-    model.moe_layer_freq = fmt::format("[0]*{}+[1]*{}", dense, model.num_layers - dense);
-  read_groups(from, model);
-  // With one choice, Trifold does not divide the weight by the sum.
-  if (from.flag("norm_topk_prob") != (model.moe_router_topk > 1))
-    from.problem(fmt::format("'norm_topk_prob' is {} with {} experts per token; only {} is supported",
-                             printable_json(from.value("norm_topk_prob")), model.moe_router_topk,
-                             model.moe_router_topk > 1));
-  model.moe_aux_loss_coeff = from.number("aux_loss_alpha");
-  if (!from.flag("seq_aux") && model.moe_aux_loss_coeff > 0)
-    model.moe_router_load_balancing_type = RouterBalance::AuxLoss;
-}
-
 ModelConfig read_deepseek(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_layer_types(from, model);
   read_latent(from, model);
   read_rope(from, model);
-  read_experts(from, model);
+  read_sigmoid_experts(from, model);
   return model;
 }
 
@@ -156,15 +85,7 @@ json deepseek_json(const ModelConfig& model) {
   config["qk_rope_head_dim"] = model.qk_pos_emb_head_dim;
   config["v_head_dim"] = model.v_head_dim;
   config["rope_interleave"] = true;
-  config["n_routed_experts"] = *model.num_experts;
-  config["num_experts_per_tok"] = model.moe_router_topk;
-  config["moe_intermediate_size"] = expert_width(model);
-  config["n_shared_experts"] = *model.moe_shared_expert_intermediate_size / expert_width(model);
-  config["routed_scaling_factor"] = model.moe_router_topk_scaling_factor;
-  config["first_k_dense_replace"] = dense_layers(model);
-  config["n_group"] = model.moe_router_num_groups.value_or(1);
-  config["topk_group"] = model.moe_router_group_topk.value_or(1);
-  config["norm_topk_prob"] = model.moe_router_topk > 1;
+  write_sigmoid_experts(config, model);
   config["scoring_func"] = "sigmoid";
   config["topk_method"] = "noaux_tc";
   config["moe_layer_freq"] = 1;
@@ -177,49 +98,17 @@ json deepseek_json(const ModelConfig& model) {
 
 std::vector<std::string> deepseek_misses(const ModelConfig& model) {
   std::vector<std::string> missing = not_met(
-      {{model.qk_layernorm, "--qk-layernorm"},
+      {{model.multi_latent_attention, "--multi-latent-attention"},
+       {model.qk_layernorm, "--qk-layernorm"},
        {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
        {model.latent_norm_epsilon.value_or(model.norm_epsilon) == kNormEpsilon, "--latent-norm-epsilon 1e-6"},
        {model.swiglu, "--swiglu"},
-       {model.hidden_dropout == 0, "--hidden-dropout 0"},
-       {model.num_experts.has_value(), "--num-experts"}});
-  if (!model.num_experts) return missing;
-  const int64_t shared = model.moe_shared_expert_intermediate_size.value_or(0);
-  for (std::string& more : not_met(
-           {{model.moe_router_score_function == RouterScore::Sigmoid, "--moe-router-score-function sigmoid"},
-            {model.moe_router_enable_expert_bias, "--moe-router-enable-expert-bias"},
-            {shared > 0 && shared % expert_width(model) == 0,
-             "a --moe-shared-expert-intermediate-size that is a multiple of --moe-ffn-hidden-size"},
-            {dense_first(model), "a --moe-layer-freq of dense layers, then layers with experts"},
-            {groups_as_theirs(model.moe_router_num_groups.value_or(1),
-                              model.moe_router_group_topk.value_or(1), model.moe_router_topk),
-             "a --moe-router-topk of twice --moe-router-group-topk"}}))
-    missing.push_back(std::move(more));
-  return missing;
-}
-
-// The layer that a tensor's name is in, if any; an index that is too large is not a layer.
-std::optional<int64_t> layer_of(std::string_view theirs) {
-  for (const std::string_view prefix : {"model.", "layers."})
-    if (theirs.starts_with(prefix)) theirs.remove_prefix(prefix.size());
-  constexpr size_t kMostDigits = 9;
-  const size_t digits = std::min(theirs.find('.'), theirs.size());
-  if (digits == 0 || digits > kMostDigits) return std::nullopt;
-  int64_t layer = 0;
-  for (const char digit : theirs.substr(0, digits)) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    layer = layer * 10 + (digit - '0');
-  }
-  return layer;
-}
-
-// The layers after the last one predict further tokens, which transformers does not read either.
-bool deepseek_skips(const std::string& theirs, const ModelConfig& model) {
-  return layer_of(theirs).value_or(-1) >= model.num_layers;
+       {model.hidden_dropout == 0, "--hidden-dropout 0"}});
+  return sigmoid_experts_miss(model, std::move(missing));
 }
 
 bool deepseek_ignores(const std::string& theirs, const ModelConfig& model) {
-  return deepseek_skips(theirs, model) || llama_family().ignores(theirs, model);
+  return is_in_later_layer(theirs, model) || llama_family().ignores(theirs, model);
 }
 
 TensorNames deepseek_names() {
@@ -234,14 +123,9 @@ TensorNames deepseek_names() {
       {"attention.query_up.weight", {"self_attn.q_b_proj.weight"}},
       {"attention.key_value_down.weight", {"self_attn.kv_a_proj_with_mqa.weight"}},
       {"attention.key_value_norm.gain", {"self_attn.kv_a_layernorm.weight"}},
-      {"attention.key_value_up.weight", {"self_attn.kv_b_proj.weight"}},
-      {"mlp.router.weight", {"mlp.gate.weight"}},
-      {"mlp.router.bias", {"mlp.gate.e_score_correction_bias"}},
-      gated_experts(true),
-      gated_experts(false),
-      {"mlp.shared.up.weight", {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight"}},
-      {"mlp.shared.down.weight", {"mlp.shared_experts.down_proj.weight"}}};
+      {"attention.key_value_up.weight", {"self_attn.kv_b_proj.weight"}}};
   for (const TensorNames::Entry& entry : entries) names.in_block.push_back(entry);
+  for (TensorNames::Entry& entry : sigmoid_expert_names()) names.in_block.push_back(std::move(entry));
   return names;
 }
 
@@ -258,7 +142,7 @@ const HuggingFaceFamily& deepseek_v3_family() {
                                          .ignores = deepseek_ignores,
                                          .tied = tied_head,
                                          .auto_class = llama_family().auto_class,
-                                         .skips = deepseek_skips};
+                                         .skips = is_in_later_layer};
   return kFamily;
 }
 

@@ -21,12 +21,9 @@ double layers_by_choices(const ModelConfig& model) {
 
 // The fields that all families have, with different defaults.
 ConfigFields shared_fields(double theta) {
-  return joined({{field({"attention_dropout"}, 0.0), fixed("hidden_act", "silu", {"swish"}),
-                  field({"initializer_range"}, 0.02), unused({"use_cache"}, true),
-                  field({"tie_word_embeddings"}, false), field({"output_router_logits"}, false),
-                  field({"router_aux_loss_coef"}, 0.001), unused({"pad_token_id"}),
+  return joined({{field({"output_router_logits"}, false), field({"router_aux_loss_coef"}, 0.001),
                   fixed("mlp_bias", false).beyond_class()},
-                 rope_fields(theta)});
+                 decoder_fields({.base = theta})});
 }
 
 ConfigFields mixtral_fields() {
@@ -44,7 +41,7 @@ ConfigFields mixtral_fields() {
 }
 
 // The fields of Qwen's two families.
-ConfigFields qwen_fields() {
+ConfigFields qwen_moe_fields() {
   return joined(
       {{field({"vocab_size"}, 151936), field({"hidden_size"}, 2048), field({"num_hidden_layers"}, 24),
         field({"max_position_embeddings"}, 32768), field({"rms_norm_eps"}, 1e-6),
@@ -61,7 +58,7 @@ ConfigFields qwen2_fields() {
                   field({"num_experts_per_tok"}, 4), field({"num_experts"}, 60), field({"qkv_bias"}, true),
                   field({"layer_types"}, nullptr), field({"head_dim"}, nullptr).beyond_class(),
                   fixed("attention_bias", false).beyond_class()},
-                 qwen_fields()});
+                 qwen_moe_fields()});
 }
 
 ConfigFields qwen3_fields() {
@@ -71,7 +68,7 @@ ConfigFields qwen3_fields() {
         field({"moe_intermediate_size"}, 768), field({"num_experts_per_tok"}, 8),
         field({"num_local_experts", "num_experts"}, 128), field({"head_dim"}, nullptr).beyond_class(),
         field({"layer_types"}, nullptr).beyond_class(), unused({"max_window_layers"}).beyond_class()},
-       qwen_fields()});
+       qwen_moe_fields()});
 }
 
 ModelConfig read_experts(ConfigReader& from) {
@@ -155,21 +152,12 @@ json experts_json(const ModelConfig& model, const char* architecture, const char
 
 std::vector<std::string> experts_miss(const ModelConfig& model) {
   return not_met(
-      {{!model.multi_latent_attention, "no --multi-latent-attention"},
-       {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
-       {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
-       {model.rotary_percent == 1, "--rotary-percent 1"},
-       {model.swiglu, "--swiglu"},
-       {model.hidden_dropout == 0, "--hidden-dropout 0"},
+      {{model.rotary_percent == 1, "--rotary-percent 1"},
        {model.moe_router_score_function == RouterScore::Softmax, "--moe-router-score-function softmax"},
+       {!model.moe_router_enable_expert_bias, "no --moe-router-enable-expert-bias"},
        {!model.moe_router_num_groups, "no --moe-router-num-groups"},
-       {model.moe_router_topk_scaling_factor == 1, "--moe-router-topk-scaling-factor 1"}});
-}
-
-void expect_wide_window(ConfigReader& from, const ModelConfig& model, bool used = true) {
-  if (!window_covers_all(from, model) && used)
-    from.problem(fmt::format("'sliding_window' is {}; only windows of all {} positions are supported",
-                             printable_json(from.value("sliding_window")), *model.max_position_embeddings));
+       {model.moe_router_topk_scaling_factor == 1, "--moe-router-topk-scaling-factor 1"}},
+      decoder_misses(model, true));
 }
 
 ModelConfig read_mixtral(ConfigReader& from) {
@@ -189,19 +177,17 @@ json mixtral_json(const ModelConfig& model) {
 }
 
 std::vector<std::string> mixtral_misses(const ModelConfig& model) {
-  std::vector<std::string> missing = experts_miss(model);
-  for (std::string& option :
-       not_met({{!model.moe_router_pre_softmax, "no --moe-router-pre-softmax"},
-                {!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
-                {!model.add_qkv_bias, "no --add-qkv-bias"},
-                {!model.add_attention_out_bias, "no --add-attention-out-bias"},
-                {count_expert_layers(model) == model.num_layers, "--moe-layer-freq 1"}}))
-    missing.push_back(std::move(option));
-  return missing;
+  return not_met({{!model.qk_layernorm, "no --qk-layernorm"},
+                  {!model.moe_router_pre_softmax, "no --moe-router-pre-softmax"},
+                  {!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
+                  {!model.add_qkv_bias, "no --add-qkv-bias"},
+                  {!model.add_attention_out_bias, "no --add-attention-out-bias"},
+                  {count_expert_layers(model) == model.num_layers, "--moe-layer-freq 1"}},
+                 experts_miss(model));
 }
 
 // What Qwen's two families share.
-ModelConfig read_qwen(ConfigReader& from) {
+ModelConfig read_qwen_moe(ConfigReader& from) {
   ModelConfig model = read_experts(from);
   model.moe_ffn_hidden_size = from.size("moe_intermediate_size");
   model.moe_router_pre_softmax = !from.flag("norm_topk_prob");
@@ -211,7 +197,7 @@ ModelConfig read_qwen(ConfigReader& from) {
 }
 
 ModelConfig read_qwen3(ConfigReader& from) {
-  ModelConfig model = read_qwen(from);
+  ModelConfig model = read_qwen_moe(from);
   read_layer_types(from, model);
   model.qk_layernorm = true;
   model.add_qkv_bias = model.add_attention_out_bias = from.flag("attention_bias");
@@ -220,7 +206,7 @@ ModelConfig read_qwen3(ConfigReader& from) {
 }
 
 // The fields that Qwen's two families share.
-json qwen_json(const ModelConfig& model, const char* architecture, const char* type) {
+json qwen_moe_json(const ModelConfig& model, const char* architecture, const char* type) {
   json config = experts_json(model, architecture, type);
   config["num_experts"] = *model.num_experts;
   config["moe_intermediate_size"] = expert_width(model);
@@ -229,20 +215,18 @@ json qwen_json(const ModelConfig& model, const char* architecture, const char* t
   return config;
 }
 
-json qwen3_json(const ModelConfig& model) { return qwen_json(model, "Qwen3MoeForCausalLM", "qwen3_moe"); }
+json qwen3_json(const ModelConfig& model) { return qwen_moe_json(model, "Qwen3MoeForCausalLM", "qwen3_moe"); }
 
 std::vector<std::string> qwen3_misses(const ModelConfig& model) {
-  std::vector<std::string> missing = experts_miss(model);
-  for (std::string& option :
-       not_met({{!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
-                {model.add_qkv_bias == model.add_attention_out_bias,
-                 "both or none of --add-qkv-bias and --add-attention-out-bias"}}))
-    missing.push_back(std::move(option));
-  return missing;
+  return not_met({{model.qk_layernorm, "--qk-layernorm"},
+                  {!model.moe_shared_expert_intermediate_size, "no --moe-shared-expert-intermediate-size"},
+                  {model.add_qkv_bias == model.add_attention_out_bias,
+                   "both or none of --add-qkv-bias and --add-attention-out-bias"}},
+                 experts_miss(model));
 }
 
 // Without 'layer_types' the first 'max_window_layers' have windows, every other one of them.
-void read_windows(ConfigReader& from, const ModelConfig& model) {
+void read_window_layers(ConfigReader& from, const ModelConfig& model) {
   const bool windows = from.flag("use_sliding_window");
   read_layer_types(from, model, windows && from.has("sliding_window") && window_covers_all(from, model));
   const int64_t layers = from.size("max_window_layers");
@@ -250,16 +234,16 @@ void read_windows(ConfigReader& from, const ModelConfig& model) {
 }
 
 ModelConfig read_qwen2(ConfigReader& from) {
-  ModelConfig model = read_qwen(from);
+  ModelConfig model = read_qwen_moe(from);
   model.add_qkv_bias = from.flag("qkv_bias");
   model.moe_shared_expert_intermediate_size = from.size("shared_expert_intermediate_size");
   model.moe_shared_expert_gate = true;
-  read_windows(from, model);
+  read_window_layers(from, model);
   return model;
 }
 
 json qwen2_json(const ModelConfig& model) {
-  json config = qwen_json(model, "Qwen2MoeForCausalLM", "qwen2_moe");
+  json config = qwen_moe_json(model, "Qwen2MoeForCausalLM", "qwen2_moe");
   config.erase("attention_bias");
   config["qkv_bias"] = model.add_qkv_bias;
   config["shared_expert_intermediate_size"] = *model.moe_shared_expert_intermediate_size;
@@ -267,12 +251,12 @@ json qwen2_json(const ModelConfig& model) {
 }
 
 std::vector<std::string> qwen2_misses(const ModelConfig& model) {
-  std::vector<std::string> missing = experts_miss(model);
-  for (std::string& option : not_met({{!model.qk_layernorm, "no --qk-layernorm"},
-                                      {!model.add_attention_out_bias, "no --add-attention-out-bias"},
-                                      {model.moe_shared_expert_gate, "--moe-shared-expert-gate"}}))
-    missing.push_back(std::move(option));
-  return missing;
+  return not_met(
+      {{!model.qk_layernorm, "no --qk-layernorm"},
+       {model.moe_shared_expert_intermediate_size.has_value(), "--moe-shared-expert-intermediate-size"},
+       {!model.add_attention_out_bias, "no --add-attention-out-bias"},
+       {model.moe_shared_expert_gate, "--moe-shared-expert-gate"}},
+      experts_miss(model));
 }
 
 // Llama's names and the names of experts.
@@ -321,20 +305,18 @@ const HuggingFaceFamily& mixtral_family() {
 }
 
 const HuggingFaceFamily& qwen3_moe_family() {
-  static const HuggingFaceFamily kFamily{"Qwen3-MoE",
-                                         "qwen3_moe",
-                                         qwen3_fields(),
-                                         names_of({{"attention.query_norm.gain", {"self_attn.q_norm.weight"}},
-                                                   {"attention.key_norm.gain", {"self_attn.k_norm.weight"}},
-                                                   {"mlp.router.weight", {"mlp.gate.weight"}},
-                                                   gated_experts(true),
-                                                   gated_experts(false)}),
-                                         read_qwen3,
-                                         qwen3_json,
-                                         qwen3_misses,
-                                         llama_family().ignores,
-                                         tied_head,
-                                         llama_family().auto_class};
+  static const HuggingFaceFamily kFamily{
+      "Qwen3-MoE",
+      "qwen3_moe",
+      qwen3_fields(),
+      with_head_norms(
+          names_of({{"mlp.router.weight", {"mlp.gate.weight"}}, gated_experts(true), gated_experts(false)})),
+      read_qwen3,
+      qwen3_json,
+      qwen3_misses,
+      llama_family().ignores,
+      tied_head,
+      llama_family().auto_class};
   return kFamily;
 }
 

@@ -58,6 +58,12 @@ bool window_covers_all(ConfigReader& from, const ModelConfig& model) {
   return !window || *window >= *model.max_position_embeddings;
 }
 
+void expect_wide_window(ConfigReader& from, const ModelConfig& model, bool used) {
+  if (!window_covers_all(from, model) && used)
+    from.problem(fmt::format("'sliding_window' is {}; only windows of all {} positions are supported",
+                             printable_json(from.value("sliding_window")), *model.max_position_embeddings));
+}
+
 void read_gelu(ConfigReader& from, const char* key, ModelConfig& model, const char* others) {
   const json& kind = from.value(key);
   if (kind == "gelu")
@@ -70,11 +76,21 @@ void read_gelu(ConfigReader& from, const char* key, ModelConfig& model, const ch
 
 const char* gelu_name(const ModelConfig& model) { return model.gelu == GeluKind::Erf ? "gelu" : "gelu_new"; }
 
-std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs) {
-  std::vector<std::string> missing;
+std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs,
+                                 std::vector<std::string> missing) {
   for (const auto& [met, what] : needs)
     if (!met) missing.emplace_back(what);
   return missing;
+}
+
+std::vector<std::string> decoder_misses(const ModelConfig& model, bool experts) {
+  return not_met(
+      {{model.num_experts.has_value() == experts, experts ? "--num-experts" : "no --num-experts"},
+       {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
+       {!model.multi_latent_attention, "no --multi-latent-attention"},
+       {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
+       {model.swiglu, "--swiglu"},
+       {model.hidden_dropout == 0, "--hidden-dropout 0"}});
 }
 
 }  // namespace trifold

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +17,8 @@
 namespace trifold {
 
 // Names of tensors, ours and theirs. Tensors in a block have prefixes such as "block.<n>." and "h.<n>."; tensors of a
-// head have no prefix. A list with a '*' stands for one list per expert, numbered from 0.
+// head have no prefix. A list with a '*' stands for one list per expert, numbered from 0. A tensor that several entries
+// name holds their rows one after the other, in the order of the model's parameters.
 struct TensorNames {
   using Names = std::vector<std::string_view>;
   struct Entry {
@@ -25,6 +27,9 @@ struct TensorNames {
     bool transposed = false;
     // Other names in files. For experts, a name without '*' is one tensor for all experts.
     std::vector<Names> also = {};
+    // If the rows of the tensors are grouped: the number of groups, each with rows of every component (TensorRows).
+    int64_t (*groups)(const ModelConfig& model) = nullptr;
+    int64_t components = 1;
   };
   std::string prefix, block;
   std::vector<Entry> in_block, outside, head = {};
@@ -37,7 +42,8 @@ struct HuggingFaceFamily {
   TensorNames names;
   ModelConfig (*read)(ConfigReader& from);
   nlohmann::json (*write)(const ModelConfig& model);  // the fields that differ between families
-  // The options that a model of the family implies and `model` does not have: "--swiglu", "no --qk-layernorm".
+  // The options that a model of the family implies and `model` does not have: "--swiglu", "no --qk-layernorm". What no
+  // field of the config.json can say may be left to family_for, which reads the file again; what `write` needs may not.
   std::vector<std::string> (*missing)(const ModelConfig& model);
   // Whether a tensor holds no parameter.
   bool (*ignores)(const std::string& theirs, const ModelConfig& model);
@@ -51,36 +57,64 @@ struct HuggingFaceFamily {
   bool (*skips)(const std::string& theirs, const ModelConfig& model) = nullptr;
   // Whether the output head may have its own weight.
   bool may_untie = true;
+  // The --model-type of its models.
+  ModelType model = ModelConfig().model_type;
 };
 
-const HuggingFaceFamily& gpt2_family();
-const HuggingFaceFamily& llama_family();
-const HuggingFaceFamily& mixtral_family();
-const HuggingFaceFamily& qwen2_moe_family();
-const HuggingFaceFamily& qwen3_moe_family();
-const HuggingFaceFamily& deepseek_v3_family();
-const HuggingFaceFamily& bert_family();
+#define FAMILY(name) const HuggingFaceFamily& name##_family();
+#include "models/hugging_face/families.inc"
+#undef FAMILY
+
+// All of them, in the order of the table.
+std::span<const HuggingFaceFamily* const> hugging_face_families();
+// Their types as words of a sentence: "gpt2, llama and bert".
+std::string names_of_families();
 
 // Read and write the sizes whose fields have the same names in BERT and the families of Llama: depth, width, heads,
 // feed-forward width and positions; read_sizes also reads the vocabulary and the standard deviation of initial weights.
 ModelConfig read_sizes(ConfigReader& from);
 nlohmann::json sizes_json(const ModelConfig& model);
 
-// Shared by the families of Llama. read_decoder reads all fields except the width of a head, biases and rotary
-// positions; llama_json writes the fields of a Llama; tied_head names the tensors of a tied output head.
+// How a family's config.json says rotary positions: the default base, whether rope may rotate a fraction of each head,
+// its default, and the names of both outside 'rope_parameters'.
+struct RopeStyle {
+  double base = 1e4;
+  bool partial = false;
+  double fraction = 1;
+  const char* base_name = "rope_theta";
+  const char* fraction_name = "partial_rotary_factor";
+};
+
+// Shared by the families of Llama. decoder_fields are the fields that all have with the same defaults, and rope_fields;
+// read_decoder reads all fields except the width of a head, biases and rotary
+// positions; read_groups reads the number of heads of keys and values; llama_json writes the fields of a Llama; tied_head names the tensors of a tied output head.
+ConfigFields decoder_fields(const RopeStyle& rope = {});
 ModelConfig read_decoder(ConfigReader& from);
+void read_groups(ConfigReader& from, ModelConfig& model);
 void read_head_width(ConfigReader& from, ModelConfig& model);
 nlohmann::json llama_json(const ModelConfig& model);
 std::vector<TiedTensors> tied_head(const ModelConfig& model);
 
+// The names, and the names of the norms of queries and keys.
+TensorNames with_head_norms(TensorNames names);
+
 // Names of the up projections, with gates, or of the down projections of experts.
 TensorNames::Entry gated_experts(bool up);
 
-// Rotary positions (hugging_face_rope.cpp): the fields of a family whose default base is `theta`, reading and writing
-// them, and the fields of 'rope_parameters'.
-ConfigFields rope_fields(double theta);
-void read_rope(ConfigReader& from, ModelConfig& model);
-void write_rope(nlohmann::json& config, const ModelConfig& model);
+// Experts chosen by sigmoids with a selection bias (hugging_face_sigmoid_experts.cpp): reading and writing their fields,
+// their tensors, and what a model needs besides `missing`.
+void read_sigmoid_experts(ConfigReader& from, ModelConfig& model);
+void write_sigmoid_experts(nlohmann::json& config, const ModelConfig& model);
+std::vector<TensorNames::Entry> sigmoid_expert_names();
+std::vector<std::string> sigmoid_experts_miss(const ModelConfig& model, std::vector<std::string> missing);
+// Whether a tensor is in a layer after the last one: such layers predict further tokens. transformers does not read them.
+bool is_in_later_layer(const std::string& theirs, const ModelConfig& model);
+
+// Rotary positions (hugging_face_rope.cpp): the fields of a family, reading and writing them, and the fields of
+// 'rope_parameters'. read_rope and write_rope read only the names of the style, and whether it is partial.
+ConfigFields rope_fields(const RopeStyle& style);
+void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style = {});
+void write_rope(nlohmann::json& config, const ModelConfig& model, const RopeStyle& style = {});
 const ConfigFields& rope_parameters_fields();
 
 // Reads 'layer_types' of a model in which every layer attends to all earlier positions, including layers with a window
@@ -88,6 +122,8 @@ const ConfigFields& rope_parameters_fields();
 void read_layer_types(ConfigReader& from, const ModelConfig& model, bool windows_cover_all = false);
 // Whether each position attends to all earlier positions although attention is limited to the last 'sliding_window'.
 bool window_covers_all(ConfigReader& from, const ModelConfig& model);
+// Reports a window that does not cover all positions, if it is `used`.
+void expect_wide_window(ConfigReader& from, const ModelConfig& model, bool used = true);
 
 // Reads 'num_experts_per_tok', at most `count`, the number of experts, which the field `experts` gives.
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
@@ -96,7 +132,10 @@ int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
 // message: "\"relu2\", ".
 void read_gelu(ConfigReader& from, const char* key, ModelConfig& model, const char* others = "");
 const char* gelu_name(const ModelConfig& model);
-// The texts of the requirements that are not met.
-std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs);
+// `missing` and the texts of the requirements that are not met.
+std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs,
+                                 std::vector<std::string> missing = {});
+// What all families of Llama need; `experts`: whether their layers have experts.
+std::vector<std::string> decoder_misses(const ModelConfig& model, bool experts = false);
 
 }  // namespace trifold

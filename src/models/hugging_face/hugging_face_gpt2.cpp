@@ -77,7 +77,9 @@ json gpt2_json(const ModelConfig& model) {
 
 std::vector<std::string> gpt2_misses(const ModelConfig& model) {
   return not_met(
-      {{!model.qk_layernorm, "no --qk-layernorm"},
+      {{model.normalization == Normalization::LayerNorm, "--normalization LayerNorm"},
+       {!model.num_experts, "no --num-experts"},
+       {!model.qk_layernorm, "no --qk-layernorm"},
        {!model.multi_latent_attention, "no --multi-latent-attention"},
        {model.position_embedding_type == PositionEmbedding::LearnedAbsolute,
         "--position-embedding-type learned_absolute"},

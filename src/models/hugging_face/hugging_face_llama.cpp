@@ -35,7 +35,7 @@ ConfigFields llama_fields() {
                   unused({"sliding_window"}).beyond_class(),
                   unused({"use_sliding_window"}).beyond_class(),
                   unused({"max_window_layers"}).beyond_class()},
-                 rope_fields(1e4)});
+                 rope_fields({})});
 }
 
 // Biases of the projections of attention, and of the feed-forward network.
@@ -47,19 +47,30 @@ void set_biases(ModelConfig& model, bool attention, bool mlp) {
 
 }  // namespace
 
+ConfigFields decoder_fields(const RopeStyle& rope) {
+  return joined({{field({"attention_dropout"}, 0.0), fixed("hidden_act", "silu", {"swish"}),
+                  field({"initializer_range"}, 0.02), unused({"use_cache"}, true),
+                  field({"tie_word_embeddings"}, false), unused({"pad_token_id"})},
+                 rope_fields(rope)});
+}
+
 ModelConfig read_decoder(ConfigReader& from) {
   ModelConfig model = read_sizes(from);
   model.normalization = Normalization::RmsNorm;
   model.position_embedding_type = PositionEmbedding::Rope;
   model.swiglu = true;
   model.disable_bias_linear = true;
-  const int64_t groups = from.size_or_null("num_key_value_heads").value_or(model.num_attention_heads);
-  model.group_query_attention = groups != model.num_attention_heads;
-  if (model.group_query_attention) model.num_query_groups = groups;
+  read_groups(from, model);
   model.norm_epsilon = from.number("rms_norm_eps");
   model.attention_dropout = from.number("attention_dropout");
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
   return model;
+}
+
+void read_groups(ConfigReader& from, ModelConfig& model) {
+  const int64_t groups = from.size_or_null("num_key_value_heads").value_or(model.num_attention_heads);
+  model.group_query_attention = groups != model.num_attention_heads;
+  if (model.group_query_attention) model.num_query_groups = groups;
 }
 
 void read_head_width(ConfigReader& from, ModelConfig& model) {
@@ -99,15 +110,11 @@ json llama_json(const ModelConfig& model) {
 namespace {
 
 std::vector<std::string> llama_misses(const ModelConfig& model) {
-  return not_met(
-      {{!model.qk_layernorm, "no --qk-layernorm"},
-       {model.add_qkv_bias == model.add_attention_out_bias,
-        "both or none of --add-qkv-bias and --add-attention-out-bias"},
-       {!model.multi_latent_attention, "no --multi-latent-attention"},
-       {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
-       {model.rotary_percent == 1, "--rotary-percent 1"},
-       {model.swiglu, "--swiglu"},
-       {model.hidden_dropout == 0, "--hidden-dropout 0"}});
+  return not_met({{!model.qk_layernorm, "no --qk-layernorm"},
+                  {model.rotary_percent == 1, "--rotary-percent 1"},
+                  {model.add_qkv_bias == model.add_attention_out_bias,
+                   "both or none of --add-qkv-bias and --add-attention-out-bias"}},
+                 decoder_misses(model));
 }
 
 // Tables of angles, and a tied head.
@@ -117,6 +124,12 @@ bool llama_ignores(const std::string& theirs, const ModelConfig& model) {
 }
 
 }  // namespace
+
+TensorNames with_head_norms(TensorNames names) {
+  names.in_block.push_back({"attention.query_norm.gain", {"self_attn.q_norm.weight"}});
+  names.in_block.push_back({"attention.key_norm.gain", {"self_attn.k_norm.weight"}});
+  return names;
+}
 
 std::vector<TiedTensors> tied_head(const ModelConfig& model) {
   if (model.untie_embeddings_and_output_weights) return {};

@@ -95,9 +95,9 @@ void read_yarn(ConfigReader& from, ConfigReader& rope, bool latent, ModelConfig&
   };
   model.beta_fast = turns("beta_fast");
   model.beta_slow = turns("beta_slow");
-  if (!(model.beta_slow > 0 && model.beta_fast > model.beta_slow && model.beta_fast <= kMostFactor))
+  if (!(model.beta_slow > 0 && model.beta_fast >= model.beta_slow && model.beta_fast <= kMostFactor))
     rope.problem(
-        fmt::format("'beta_fast' is {} and 'beta_slow' {}; the latter must be above 0 and the smaller",
+        fmt::format("'beta_fast' is {} and 'beta_slow' {}; the latter must be above 0 and not the larger",
                     model.beta_fast, model.beta_slow));
   model.rope_no_truncate = !rope.flag("truncate");
   read_growth(rope, latent, model);
@@ -137,9 +137,11 @@ void read_kind(ConfigReader& from, ConfigReader& rope, ModelConfig& model) {
 
 }  // namespace
 
-ConfigFields rope_fields(double theta) {
+ConfigFields rope_fields(const RopeStyle& style) {
+  const ConfigField fraction =
+      style.partial ? field({style.fraction_name}, style.fraction) : fixed(style.fraction_name, 1);
   return {field({"rope_parameters"}, nullptr), field({"rope_scaling"}, nullptr).beyond_class(),
-          field({"rope_theta"}, theta).beyond_class(), fixed("partial_rotary_factor", 1).beyond_class(),
+          field({style.base_name}, style.base).beyond_class(), fraction.beyond_class(),
           field({"original_max_position_embeddings"}, nullptr).beyond_class()};
 }
 
@@ -148,7 +150,7 @@ const ConfigFields& rope_parameters_fields() {
   static const ConfigFields kFields{field({"rope_theta"}, nullptr),
                                     field({"rope_type"}, nullptr),
                                     field({"type"}, nullptr).beyond_class(),
-                                    fixed("partial_rotary_factor", 1),
+                                    field({"partial_rotary_factor"}, nullptr),
                                     field({"factor"}, nullptr),
                                     field({"original_max_position_embeddings"}, nullptr),
                                     field({"attention_factor"}, nullptr),
@@ -165,12 +167,27 @@ const ConfigFields& rope_parameters_fields() {
   return kFields;
 }
 
+namespace {
+
+void set_fraction(ConfigReader& where, const char* name, ModelConfig& model, const RopeStyle& style) {
+  const double fraction = where.number(name);
+  const bool possible = style.partial ? fraction > 0 && fraction <= 1 : fraction == 1;
+  if (possible)
+    model.rotary_percent = fraction;
+  else
+    where.problem(fmt::format("'{}' is {}; {} supported", name, fraction,
+                              style.partial ? "numbers above 0 and up to 1 are" : "only 1 is"));
+}
+
+}  // namespace
+
 // 'rope_scaling' replaces 'rope_parameters'. The base is the object's, or else the file's, or else the family's
 // default.
-void read_rope(ConfigReader& from, ModelConfig& model) {
+void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style) {
   const bool older = is_given(from.value("rope_scaling"));
   const char* key = older ? "rope_scaling" : "rope_parameters";
-  model.rotary_base = from.number("rope_theta");
+  model.rotary_base = from.number(style.base_name);
+  if (style.partial) set_fraction(from, style.fraction_name, model, style);
   const json& object = from.value(key);
   const json& replaced = from.value("rope_parameters");
   from.value("original_max_position_embeddings");
@@ -178,6 +195,7 @@ void read_rope(ConfigReader& from, ModelConfig& model) {
   if (!object.is_object()) return from.problem(fmt::format("'{}' is not an object", key));
   ConfigReader rope(object, rope_parameters_fields(), false);
   if (rope.has("rope_theta")) model.rotary_base = rope.number("rope_theta");
+  if (rope.has("partial_rotary_factor")) set_fraction(rope, "partial_rotary_factor", model, style);
   if (older && replaced.is_object() && replaced.contains("rope_theta") &&
       replaced["rope_theta"] != model.rotary_base)
     from.problem(fmt::format(
@@ -188,8 +206,9 @@ void read_rope(ConfigReader& from, ModelConfig& model) {
   from.add_problems_of(rope, key);
 }
 
-void write_rope(json& config, const ModelConfig& model) {
-  config["rope_theta"] = model.rotary_base;
+void write_rope(json& config, const ModelConfig& model, const RopeStyle& style) {
+  config[style.base_name] = model.rotary_base;
+  if (style.partial) config[style.fraction_name] = model.rotary_percent;
   if (model.use_rope_scaling)
     config["rope_scaling"] = {{"rope_type", "llama3"},
                               {"factor", model.rope_scaling_factor},

@@ -1,0 +1,87 @@
+"""The families of models in transformers that Trifold converts: the configuration class of each, and a config.json of a
+small model with odd sizes, from which other scripts make random models. A new family is a line of CLASSES and a config."""
+
+POSITIONS, VOCABULARY, SAMPLES = 32, 64, 4
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": VOCABULARY, "hidden_size": 32,
+         "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "head_dim": 8, "hidden_act": "silu", "max_position_embeddings": POSITIONS, "initializer_range": 0.12,
+         "rms_norm_eps": 1e-6, "use_cache": True, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None,
+         "pretraining_tp": 1, "tie_word_embeddings": False, "attention_bias": False, "attention_dropout": 0.0,
+         "mlp_bias": False, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+EXPERTS = {name: value for name, value in LLAMA.items() if name not in ("attention_bias", "mlp_bias", "pretraining_tp")}
+MIXTRAL = {**EXPERTS, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "intermediate_size": 24,
+           "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": False, "sliding_window": None,
+           "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0, "rms_norm_eps": 1e-5}
+QWEN = {**EXPERTS, "moe_intermediate_size": 16, "num_experts_per_tok": 2, "norm_topk_prob": True,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "output_router_logits": False, "router_aux_loss_coef": 0.001,
+        "use_sliding_window": False, "sliding_window": None}
+QWEN3 = {**QWEN, "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_local_experts": 4,
+         "attention_bias": False}
+QWEN2 = {**QWEN, "model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4,
+         "shared_expert_intermediate_size": 24, "qkv_bias": True, "max_window_layers": 28,
+         "layer_types": ["full_attention"] * 2}
+del QWEN2["head_dim"]
+DEEPSEEK = {**EXPERTS, "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": False,
+            "num_key_value_heads": 4, "head_dim": 4, "moe_intermediate_size": 16, "n_shared_experts": 1,
+            "n_routed_experts": 8, "routed_scaling_factor": 2.5, "kv_lora_rank": 16, "q_lora_rank": 12,
+            "qk_rope_head_dim": 4, "v_head_dim": 8, "qk_nope_head_dim": 8, "n_group": 4, "topk_group": 2,
+            "num_experts_per_tok": 4, "first_k_dense_replace": 1, "norm_topk_prob": True, "rope_interleave": True}
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": VOCABULARY, "n_positions": POSITIONS,
+        "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": None, "activation_function": "gelu_new", "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1, "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5, "initializer_range": 0.12,
+        "scale_attn_weights": True, "use_cache": True, "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": None}
+BERT = {"model_type": "bert", "architectures": ["BertForPreTraining"], "vocab_size": VOCABULARY, "hidden_size": 32,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": POSITIONS,
+        "type_vocab_size": 2, "initializer_range": 0.12, "layer_norm_eps": 1e-12, "pad_token_id": 0, "use_cache": True,
+        "classifier_dropout": None, "is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
+
+# As published files have them, with rope's base beside the other fields. All sizes differ, and tensor ranks can halve them.
+DENSE = {"vocab_size": VOCABULARY, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 6, "hidden_act": "silu", "max_position_embeddings": POSITIONS,
+         "initializer_range": 0.12, "rms_norm_eps": 1e-6, "use_cache": True, "tie_word_embeddings": False,
+         "attention_dropout": 0.0, "pad_token_id": None, "rope_theta": 10000.0}
+MISTRAL = {**DENSE, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
+MINISTRAL = {**DENSE, "model_type": "ministral", "architectures": ["MinistralForCausalLM"], "sliding_window": POSITIONS,
+             "layer_types": ["full_attention"] * 2, "tie_word_embeddings": True}
+QWEN2_DENSE = {**DENSE, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 16}
+del QWEN2_DENSE["head_dim"]
+QWEN3_DENSE = {**DENSE, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": False,
+               "tie_word_embeddings": True}
+PHI3 = {**DENSE, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "head_dim": 8, "sliding_window": None,
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "partial_rotary_factor": 0.75, "original_max_position_embeddings": POSITIONS}
+GLM4 = {**DENSE, "model_type": "glm4_moe", "architectures": ["Glm4MoeForCausalLM"], "head_dim": 8, "attention_bias": True,
+        "use_qk_norm": True, "partial_rotary_factor": 0.5, "moe_intermediate_size": 6, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 4, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5,
+        "norm_topk_prob": True, "first_k_dense_replace": 1, "num_hidden_layers": 2}
+KIMI = {**DENSE, "model_type": "kimi_k2", "architectures": ["DeepseekV3ForCausalLM"], "num_key_value_heads": 4,
+        "attention_bias": False, "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4,
+        "v_head_dim": 6, "moe_intermediate_size": 6, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3,
+        "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827, "norm_topk_prob": True, "first_k_dense_replace": 1,
+        "scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "rope_theta": 50000.0,
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 1.0,
+                         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}}
+del KIMI["head_dim"]
+NEOX = {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "vocab_size": VOCABULARY, "hidden_size": 16,
+        "intermediate_size": 22, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_act": "gelu",
+        "max_position_embeddings": POSITIONS, "initializer_range": 0.12, "layer_norm_eps": 1e-5, "use_cache": True,
+        "tie_word_embeddings": False, "attention_dropout": 0.0, "hidden_dropout": 0.0, "attention_bias": True,
+        "use_parallel_residual": False, "rotary_pct": 0.5, "rotary_emb_base": 10000.0}
+STARCODER2 = {"model_type": "starcoder2", "architectures": ["Starcoder2ForCausalLM"], "vocab_size": VOCABULARY,
+              "hidden_size": 16, "intermediate_size": 22, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 2, "hidden_act": "gelu_new", "max_position_embeddings": POSITIONS,
+              "initializer_range": 0.12, "norm_epsilon": 1e-5, "use_cache": True, "tie_word_embeddings": True,
+              "attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0, "use_bias": True,
+              "sliding_window": None, "rope_theta": 10000.0}
+PUBLISHED = {config["model_type"]: config for config in (MISTRAL, MINISTRAL, QWEN2_DENSE, QWEN3_DENSE, PHI3, GLM4, KIMI, NEOX,
+                                                         STARCODER2)}
+MODELS = {config["model_type"]: config for config in (GPT2, LLAMA, MIXTRAL, QWEN2, QWEN3, DEEPSEEK, BERT)} | PUBLISHED
+CLASSES = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "mistral": "MistralConfig", "ministral": "MinistralConfig",
+           "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig",
+           "starcoder2": "Starcoder2Config", "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig",
+           "qwen3_moe": "Qwen3MoeConfig", "glm4_moe": "Glm4MoeConfig", "deepseek_v3": "DeepseekV3Config",
+           "kimi_k2": "DeepseekV3Config", "bert": "BertConfig"}
+# Families that transformers opens only as another: with code beside the weights, which is the other's.
+OPENED_AS = {"kimi_k2": "deepseek_v3"}
