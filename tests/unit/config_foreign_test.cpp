@@ -194,6 +194,23 @@ TEST(ConfigForeign, FalseFlagsMeanNothing) {
   expect_contains(refusal_of(complete() + Words{"--rotary-interleaved=true"}), "is not available");
 }
 
+// Messages show another program's option only where its value counts.
+TEST(ConfigForeign, TheCommandLinesOwnNameReplacesAFilesForeignOne) {
+  const TemporaryFile file("vocab-file = v.json\n");
+  const auto given_as = [&](const Words& words) {
+    Words line{"trifold"};
+    const Words all =
+        complete() + Words{"--config", file.path(), "--tokenizer-type", "HuggingFaceTokenizer"} + words;
+    line.insert(line.end(), all.begin(), all.end());
+    Remarks remarks;
+    parse_command_line(line, {}, &remarks);
+    return remarks.given_as;
+  };
+  EXPECT_EQ(given_as({}).at("tokenizer-model"), "--vocab-file");
+  EXPECT_FALSE(given_as({"--tokenizer-model", "t.json"}).contains("tokenizer-model"));
+  EXPECT_EQ(given_as({"--vocab-file", "w.json"}).at("tokenizer-model"), "--vocab-file");
+}
+
 TEST(ConfigForeign, Fsdp2WithoutReshardingIsStage2) {
   EXPECT_EQ(take({"--torch-fsdp2-no-reshard-after-forward", "--use-torch-fsdp2"}).config.zero.zero_stage, 2);
   EXPECT_EQ(take({"--fp8-margin", "0"}).notes, Words{"--fp8-margin 0 has no effect: scales have no margin"});

@@ -235,7 +235,10 @@ class Reader {
     const auto spelling = spellings.find(option.name);
     const std::string source =
         spelling == spellings.end() ? place : fmt::format("{}, as {}", place, spelling->second);
-    if (spelling != spellings.end()) parsed_.given_as[option.name] = spelling->second;
+    if (spelling != spellings.end())
+      parsed_.given_as[option.name] = spelling->second;
+    else
+      parsed_.given_as.erase(option.name);  // a file's other spelling no longer counts
     try {
       set_value(option, words());
       std::string& origin = parsed_.origins[option.name];
