@@ -13,6 +13,7 @@
 #include "core/printable.h"
 #include "files/file.h"
 #include "files/scratch_folder.h"
+#include "run/log_line.h"
 #include "text/indexed_dataset.h"
 
 namespace trifold {
@@ -197,15 +198,14 @@ bool is_log_line(std::string_view line) {
 // Whether the first and the last complete line are lines of a log. A kill may have cut off the line after the last one,
 // or the only one.
 bool is_log(const Ends& ends) {
-  constexpr std::string_view kBegin = "{\"step\":";
   const size_t first = ends.first.find('\n');
   const size_t last = ends.last.rfind('\n');
   if (first == std::string::npos || last == std::string::npos)
-    return ends.first.starts_with(kBegin) && !nlohmann::json::accept(ends.first);
+    return begins_like_log_line(ends.first) && !nlohmann::json::accept(ends.first);
   const size_t before = last == 0 ? std::string::npos : ends.last.rfind('\n', last - 1);
   const size_t begin = before == std::string::npos ? 0 : before + 1;
   return is_log_line(ends.first.substr(0, first)) && is_log_line(ends.last.substr(begin, last - begin)) &&
-         kBegin.starts_with(std::string_view(ends.last).substr(last + 1, kBegin.size()));
+         begins_like_log_line(std::string_view(ends.last).substr(last + 1));
 }
 
 bool is_token_pair(const std::string& prefix) {

@@ -118,8 +118,13 @@ TEST_F(CheckCommandFiles, AppendsOnlyToALog) {
   expect_fine("log", FileUse::Appended);
   write_file(file("cut"), "{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"lo");
   expect_fine("cut", FileUse::Appended);
+  const std::string line = "{\"step\":1,\"loss\":2.5}";
+  for (size_t bytes = 1; bytes < line.size(); ++bytes) {
+    write_file(file("cut"), line.substr(0, bytes));
+    expect_fine("cut", FileUse::Appended);
+  }
   for (const char* text : {"{\"text\": \"a\"}\n", "notes\n", "{\"step\":1}\nnotes\n", "{\"step\":1}\nno",
-                           "{\"step\":1}", "\n\n"}) {
+                           "{\"step\":1}", "\n\n", "{\"text"}) {
     write_file(file("other"), text);
     expect_refused("other", FileUse::Appended, "is not a log of Trifold");
   }

@@ -14,6 +14,7 @@
 #include "core/read_json.h"
 #include "files/mapped_lines.h"
 #include "monitor/record.h"
+#include "run/log_line.h"
 
 namespace trifold {
 
@@ -21,17 +22,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kBegin = "{\"step\":";  // every line begins so
 constexpr size_t kMostPaths = 4096;
 
 bool begins_like_a_log(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
   std::ifstream file(path, std::ios::binary);
-  std::string begin(kBegin.size(), '\0');
+  std::string begin(kLogLineBegin.size(), '\0');
   file.read(begin.data(), std::ssize(begin));
   begin.resize(static_cast<size_t>(file.gcount()));
-  return !begin.empty() && kBegin.starts_with(begin);  // a log may end within its first line
+  return !begin.empty() && begins_like_log_line(begin);
 }
 
 // The only log in a folder.
