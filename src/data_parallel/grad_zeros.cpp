@@ -11,6 +11,15 @@ namespace {
 
 constexpr int64_t kPart = int64_t{1} << 20;  // elements
 
+// The elements of the local box that are not padding. Padding is at the end of the first dim, and therefore of the box.
+int64_t real_elements(const ParamList& params, ParamId id) {
+  const Rect& local = params[id].shard.local;
+  const std::optional<int64_t> rows = params[params[id].tied_to.value_or(id)].rows;
+  if (!rows || local.elements() == 0) return local.elements();
+  const int64_t real = std::clamp<int64_t>(*rows - local.offset[0], 0, local.extent[0]);
+  return real * (local.elements() / local.extent[0]);
+}
+
 }  // namespace
 
 GradZeros::GradZeros(const FlatLayout& layout, const GradientBuffer& grads, const Mesh& mesh,
@@ -22,7 +31,9 @@ GradZeros::GradZeros(const FlatLayout& layout, const GradientBuffer& grads, cons
       total_(Buffer::shared(sizeof(double), ops.device)) {
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units())
-    for (const FlatLayout::Segment& segment : counted_segments(layout, unit, grads, mesh)) {
+    for (FlatLayout::Segment segment : counted_segments(layout, unit, grads, mesh)) {
+      segment.count = std::min(segment.count, real_elements(layout.params(), segment.id) - segment.first);
+      if (segment.count <= 0) continue;
       counted_.push_back(segment);
       largest = std::max(largest, segment.count);
     }

@@ -1,5 +1,5 @@
-// GradZeros: how many elements of the model have a gradient of zero, each counted once. Of a gradient that is not finite,
-// nothing is zero.
+// GradZeros: how many elements of the model have a gradient of zero, each counted once, without rows that
+// are padding, whose number depends on the mesh. Of a gradient that is not finite, nothing is zero.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class GradZeros {
   const Mesh& mesh_;
   const OpTable& ops_;
   DType dtype_;
-  std::vector<FlatLayout::Segment> counted_;  // not joined, because padding is zero
+  std::vector<FlatLayout::Segment> counted_;  // not joined, and without padding, which is zero
   Buffer marks_;                              // 1 for a zero, else 0, in a part of a segment
   Buffer total_;                              // f64 [1], read by the host
 };

@@ -14,6 +14,7 @@ from program import ProgramTest
 
 ASKED = ["--log-params-norm", "--log-num-zeros-in-grad"]
 UNTIED = ["--untie-embeddings-and-output-weights"]  # the embedding of a byte that no sample has gets no gradient
+PADDED = ["--make-vocab-size-divisible-by", 100]
 SAVED = ["--save", "d", "--log-json", "log.jsonl"]
 EXPERTS = [*UNTIED, "--num-experts", 4, "--moe-router-topk", 2, "--disable-bias-linear"]
 MESHES = (
@@ -43,6 +44,9 @@ class ModelNumbers(ProgramTest):
     def test_a_checkpoint_has_these_numbers(self):
         self.expect_numbers_of_checkpoint("--f64", *UNTIED)
 
+    def test_padding_is_not_counted(self):
+        self.expect_numbers_of_checkpoint("--f64", *UNTIED, *PADDED)
+
     def test_so_it_has_of_experts_in_16_bits_on_a_mesh(self):
         self.expect_numbers_of_checkpoint("--bf16", *EXPERTS, "--ranks", 4, "--ep", 2, "--pp", 2, "--zero-stage", 1)
 
@@ -50,12 +54,15 @@ class ModelNumbers(ProgramTest):
         (self.folder / "off").mkdir()
         run = ["--train-iters", 3, "--f64", "--micro-batch-size", 1, *ASKED, "--log-json"]
         models = {"untied": (UNTIED, MESHES), "tied": ([], (["--ranks", 2, "--pp", 2], ["--ranks", 4, "--pp", 2, "--tp", 2])),
-                  "experts": (EXPERTS, (["--ranks", 2, "--ep", 2], ["--ranks", 4, "--ep", 2, "--zero-stage", 2]))}
+                  "experts": (EXPERTS, (["--ranks", 2, "--ep", 2], ["--ranks", 4, "--ep", 2, "--zero-stage", 2])),
+                  # 256 rows are padded to 300 on one rank, and to 400 on two: nothing counts the padding.
+                  "padded": ([*UNTIED, *PADDED], (["--ranks", 2, "--tp", 2], ["--ranks", 4, "--tp", 2, "--zero-stage", 2], ["--ranks", 2, "--pp", 2])),
+                  "tied_padded": (PADDED, (["--ranks", 2, "--tp", 2], ["--ranks", 4, "--tp", 2, "--pp", 2]))}
         for name, (model, meshes) in models.items():
             self.pretrain(*run, f"{name}.jsonl", *model)
             expected = self.log(f"{name}.jsonl")
             self.assertEqual(len({line["params_norm"] for line in expected}), 3)
-            self.assertEqual(expected[0]["num_zeros"] > 1000, name != "tied")
+            self.assertEqual(expected[0]["num_zeros"] > 1000, not name.startswith("tied"))
             for index, mesh in enumerate(meshes):
                 self.pretrain(*run, f"{name}{index}.jsonl", *model, *mesh)
                 for line, one in zip(self.log(f"{name}{index}.jsonl"), expected):
