@@ -63,7 +63,8 @@ class SamplePrompt(ProgramTest):
     def test_where_it_is_not_possible(self):
         for words, why in ((["--ranks", 2, "--tp", 2], "--tensor-model-parallel-size 2"), (["--ranks", 2, "--pp", 2], "--pipeline-model-parallel-size 2"),
                            (["--ranks", 2, "--cp", 2], "--context-parallel-size 2"), (["--ranks", 2, "--zero-stage", 3], "--zero-stage 3"),
-                           (["--ranks", 2, "--ep", 2, *EXPERTS], "--expert-model-parallel-size 2")):
+                           (["--ranks", 2, "--ep", 2, *EXPERTS], "--expert-model-parallel-size 2"),
+                           (["--ranks", 2, "--etp", 2, *EXPERTS], "--expert-tensor-parallel-size 2")):
             _, message = self.pretrain(*RUN, "log.jsonl", *ASKED, *words, status=2)
             self.assertIn(f"--sample-prompt KING is not possible with {why}", message)
         _, message = self.pretrain("--train-iters", 2, *ASKED, status=2)

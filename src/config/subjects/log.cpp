@@ -42,7 +42,9 @@ void add_sample_prompt(OptionTable& table, EvalConfig& eval) {
   table
       .add(
           "sample-prompt", &eval.sample_prompt,
-          "At every evaluation, report how the model continues this text by 64 tokens, the likeliest one each time.")
+          "At every evaluation, report how the model continues this text by 64 tokens, the likeliest one each time. "
+          "Rank 0 computes the whole text for each token while the others wait; the plan does not count the memory "
+          "that this needs.")
       .takes("TEXT")
       .absent("none")
       .of_execution()
@@ -52,6 +54,7 @@ void add_sample_prompt(OptionTable& table, EvalConfig& eval) {
       .excludes({"pipeline-model-parallel-size", AtLeast{2}}, kParts)
       .excludes({"context-parallel-size", AtLeast{2}}, kParts)
       .excludes({"expert-model-parallel-size", AtLeast{2}}, kParts)
+      .excludes({"expert-tensor-parallel-size", AtLeast{2}}, kParts)
       .excludes({"zero-stage", "3"}, kParts)
       .excludes("auto-layout", "because its layout may divide the model among ranks");
 }
