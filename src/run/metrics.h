@@ -149,7 +149,7 @@ class SaveObserver {
   // A problem after which the run continues.
   virtual void on_warning(const std::string& text) = 0;
   virtual void on_incident(const Incident& incident) { on_warning(incident.text); }
-  // The steps of --trace are done: what every rank did in them. An Error ends the run.
+  // The steps of --trace are done: what every rank did in them. An Error is a warning.
   virtual void on_trace(const FlightFiles& /*files*/) {}
 };
 

@@ -114,7 +114,12 @@ void StepTrace::end() {
   FlightFiles files;
   files.logs = logs_on_rank_0(world_, world_.recorder()->take_trace());
   gather_texts(world_, "writing the file of --trace", [&] {
-    if (observer_ != nullptr) observer_->on_trace(files);
+    if (observer_ == nullptr) return std::string();
+    try {
+      observer_->on_trace(files);
+    } catch (const Error& error) {
+      observer_->on_warning(fmt::format("--trace: {}; the run goes on without a trace", error.what()));
+    }
     return std::string();
   });
 }

@@ -20,7 +20,7 @@ class StepTrace {
             SaveObserver* observer);
 
   // Call it before every step, or before `next` steps that are trained together. Collective when the last step of the
-  // trace is done: SaveObserver::on_trace gets the logs of all ranks. An Error of on_trace is thrown on all ranks.
+  // trace is done: SaveObserver::on_trace gets the logs of all ranks. An Error of on_trace becomes a warning.
   void before_step(int64_t steps_done, int64_t next);
   // Call it once no step follows. Collective if a trace is being kept, which then ends. Warns if none was begun.
   void finish();
