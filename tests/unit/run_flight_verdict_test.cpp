@@ -157,6 +157,18 @@ TEST(FlightVerdict, ACircleOfWaitsBlamesNobody) {
   EXPECT_EQ(verdict.text, "every rank that others wait for waits itself");
 }
 
+// The thread that runs the plan of rank 1 hangs, and another one of it awaits a message early. That of rank 0 waits for
+// its own thread of communication, and is in no call either. The files do not show which rank hangs.
+TEST(FlightVerdict, CallsOfOtherThreadsAloneBlameNobody) {
+  FlownRun run(2);
+  for (const int rank : {0, 1}) run.action(rank);
+  std::thread([&] { run.message(1, Kind::Receive, 0, 0); }).join();
+  std::thread([&] { run.begin(0, 0); }).join();
+  const FlightVerdict verdict = judge(run.files());
+  EXPECT_EQ(verdict.never_came, std::vector<int>{}) << verdict.text;
+  EXPECT_EQ(verdict.text, "every rank that others wait for waits itself");
+}
+
 // Clocks of hosts differ by more than heartbeats do.
 TEST(FlightVerdict, ComparesNoClocksOfHosts) {
   FlownRun run(4);

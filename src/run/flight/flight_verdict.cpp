@@ -352,11 +352,15 @@ FlightVerdict judge(const FlightFiles& files) {
       verdict.never_came.push_back(rank.rank);
   }
   // Ranks wait for each other in a circle if another thread of the one that hangs, such as that of a background save,
-  // waits too. The threads that run the plan then tell which rank it is.
-  if (verdict.never_came.empty())
+  // waits too. The threads that run the plan then tell which rank it is, unless several are in no call: one may hang,
+  // or wait for a call of another thread of its own rank.
+  if (verdict.never_came.empty()) {
+    std::vector<int> without_call;
     for (const auto& [number, why] : missing)
       if (why.proof == Missing::Proof::NeverBegan && ranks.at(number).runs_without_call())
-        verdict.never_came.push_back(number);
+        without_call.push_back(number);
+    if (without_call.size() == 1) verdict.never_came = without_call;
+  }
   const auto is_first = [&](int a, int b) {
     const Missing &left = missing.at(a), &right = missing.at(b);
     return std::tie(left.proof, left.since) < std::tie(right.proof, right.since);

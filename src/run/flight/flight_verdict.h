@@ -4,11 +4,11 @@
 // that a call is identified by the communicator and a number that each rank counts for itself. A rank waits if it has
 // begun a call and not ended it; it waits for the ranks of the call that have not begun it. The first rank that never
 // came is one that others wait for while it waits for nobody: if it failed, everything else follows. If every rank that
-// others wait for waits itself, it is one whose thread that runs the plan is in no call, so that only other threads of
-// it wait. Such ranks are
-// listed by what is known of them: first ranks whose files show that they have not begun the call, then ranks that have begun
-// it but whose heartbeats ended seconds before the others of their host, then ranks without a file; in each of these
-// sets by the time at which the first rank waited for them.
+// others wait for waits itself, it is the only one whose thread that runs the plan is in no call, so that only other
+// threads of it wait; nobody, if several are such, for a thread also waits for another one of its rank. Ranks that
+// never came are listed by what is known of them: first ranks whose files show that they have not begun the call, then
+// ranks that have begun it but whose heartbeats ended seconds before the others of their host, then ranks without a
+// file; in each of these sets by the time at which the first rank waited for them.
 #pragma once
 
 #include <string>
