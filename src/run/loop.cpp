@@ -7,11 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/host_thread.h"
 #include "run/flight/step_trace.h"
 #include "run/flight/wait_limits.h"
 #include "run/health/incidents.h"
-#include "run/health/stragglers.h"
+#include "run/health/slow_ranks.h"
 #include "run/nodes.h"
 #include "run/saver.h"
 
@@ -115,35 +114,6 @@ class Parts {
   int rank_;
   FlightRecorder* recorder_;
   WaitLimits limits_;
-};
-
-// Compares the ranks' own times, if the run asks for that, and reports ranks that have become slow.
-class SlowRanks {
- public:
-  SlowRanks(Communicator& world, TrainingRun& run, const WatchConfig& watch, SaveObserver* observer)
-      : observer_(observer) {
-    if (watch.straggler_interval > 0 && world.size() > 1)
-      stragglers_.emplace(world, watch.straggler_interval, run.work_groups());
-  }
-
-  void begin_step() {
-    blocked_ns_ = HostThread::here()->blocked_ns.load(std::memory_order_relaxed);
-    begun_ = Clock::now();
-  }
-  // Collective in some steps.
-  void end_step(int64_t step) {
-    if (!stragglers_) return;
-    const int64_t blocked = HostThread::here()->blocked_ns.load(std::memory_order_relaxed) - blocked_ns_;
-    for (const SlowRank& rank :
-         stragglers_->add(step, seconds_since(begun_) - 1e-9 * static_cast<double>(blocked)))
-      if (observer_ != nullptr) observer_->on_incident(incident_of(rank));
-  }
-
- private:
-  std::optional<Stragglers> stragglers_;
-  SaveObserver* observer_;
-  int64_t blocked_ns_ = 0;
-  Clock::time_point begun_;
 };
 
 // What a run does after a spike of the loss.
@@ -357,7 +327,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     saver.finish();
     return RunEnd::Done;
   }
-  SlowRanks slow_ranks(world, run, watch, observer);
+  SlowRanks slow_ranks(world, watch.straggler_interval, run.work_groups(), observer);
   Spikes spikes(world, run, watch, checkpoint, saver, observer);
   StepTrace trace(world, watch, run.state().steps_done(), job.limits.last_step, observer);
   while (!is_over()) {
