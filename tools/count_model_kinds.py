@@ -20,7 +20,7 @@ PATTERNS = {
     r"\bswitch \([\w.]*model_type\)": "switch (config.model_type) {",
 }
 # Files of one family, the tables, and the files of the enum and its names.
-OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama|graph)(?:[._]|$)|/(?:model|language)_family\.|^src/config/fields/(?:choices|config)\.h$")
+OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama|graph)(?:[._]|$)|/(?:model|language)_family\.|^src/config/fields/(?:choices|config|model_config)\.h$")
 
 
 def without_comments(text):
