@@ -43,14 +43,14 @@ DENSE = {"vocab_size": VOCABULARY, "hidden_size": 12, "intermediate_size": 14, "
          "num_key_value_heads": 2, "head_dim": 6, "hidden_act": "silu", "max_position_embeddings": POSITIONS,
          "initializer_range": 0.12, "rms_norm_eps": 1e-6, "use_cache": True, "tie_word_embeddings": False,
          "attention_dropout": 0.0, "pad_token_id": None, "rope_theta": 10000.0}
-MISTRAL = {**DENSE, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
-MINISTRAL = {**DENSE, "model_type": "ministral", "architectures": ["MinistralForCausalLM"], "sliding_window": POSITIONS,
-             "layer_types": ["full_attention"] * 2, "tie_word_embeddings": True}
+MISTRAL = {**DENSE, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 5}
+MINISTRAL = {**DENSE, "model_type": "ministral", "architectures": ["MinistralForCausalLM"], "sliding_window": 4,
+             "layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": True}
 QWEN2_DENSE = {**DENSE, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 16}
 del QWEN2_DENSE["head_dim"]
 QWEN3_DENSE = {**DENSE, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": False,
-               "tie_word_embeddings": True}
-PHI3 = {**DENSE, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "head_dim": 8, "sliding_window": None,
+               "tie_word_embeddings": True, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
+PHI3 = {**DENSE, "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "head_dim": 8, "sliding_window": 7,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "partial_rotary_factor": 0.75, "original_max_position_embeddings": POSITIONS}
 GLM4 = {**DENSE, "model_type": "glm4_moe", "architectures": ["Glm4MoeForCausalLM"], "head_dim": 8, "attention_bias": True,
         "use_qk_norm": True, "partial_rotary_factor": 0.5, "moe_intermediate_size": 6, "n_routed_experts": 8,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "config/commands/json.h"
+#include "config/fields/layer_kinds.h"
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/rotary_frequencies.h"
@@ -91,6 +92,8 @@ json described(const ModelConfig& model) {
   if (!model.window_size || model.window_size->covers_all())
     for (const char* name : {"window_size", "window_attn_skip_freq", "window_rotary_base"})
       fields.erase(name);
+  else
+    fields["window_attn_skip_freq"] = window_layers(model);
   const bool biases = !model.disable_bias_linear;
   fields.erase("disable_bias_linear");
   fields["add_qkv_bias"] = biases || model.add_qkv_bias;

@@ -1,9 +1,11 @@
 #include "models/hugging_face/hugging_face_family.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "config/fields/layer_kinds.h"
 #include "core/read_json.h"
 
 namespace trifold {
@@ -51,6 +53,49 @@ void read_layer_types(ConfigReader& from, const ModelConfig& model, bool windows
                              printable_json(types)));
   else if (static_cast<int64_t>(types.size()) != model.num_layers)
     from.problem(fmt::format("'layer_types' has {} entries for {} layers", types.size(), model.num_layers));
+}
+
+void read_windows(ConfigReader& from, ModelConfig& model, std::optional<int64_t> window,
+                  std::vector<bool> windows) {
+  const json types = from.knows("layer_types") ? from.value("layer_types") : json();
+  if (!types.is_null()) {
+    const auto known = [](const json& type) {
+      return type == "full_attention" || type == "attention" || type == "sliding_attention";
+    };
+    if (!types.is_array() || !std::all_of(types.begin(), types.end(), known))
+      return from.problem(fmt::format(
+          "'layer_types' is {}; only layers of \"full_attention\" and \"sliding_attention\" are supported",
+          printable_json(types)));
+    if (static_cast<int64_t>(types.size()) != model.num_layers)
+      return from.problem(
+          fmt::format("'layer_types' has {} entries for {} layers", types.size(), model.num_layers));
+    windows.clear();
+    for (const json& type : types) windows.push_back(type == "sliding_attention");
+  }
+  const auto count = std::count(windows.begin(), windows.end(), true);
+  if (count == 0) return;
+  if (!window || *window < 1)
+    return from.problem(
+        fmt::format("'sliding_window' is {}, but {} layers have a window; give a number of positions",
+                    printable_json(from.value("sliding_window")), count));
+  if (*window >= *model.max_position_embeddings) return;
+  model.window_size = WindowSize{*window - 1, 0};
+  if (count == std::ssize(windows)) return;
+  std::vector<int> entries(windows.begin(), windows.end());
+  model.window_attn_skip_freq = fmt::format("[{}]", fmt::join(entries, ","));
+}
+
+json window_json(const ModelConfig& model) {
+  const std::vector<bool> windows = window_layers(model);
+  const bool any = std::find(windows.begin(), windows.end(), true) != windows.end();
+  return any ? json(model.window_size->left + 1) : json();
+}
+
+json layer_types_json(const ModelConfig& model) {
+  json types = json::array();
+  for (const bool window : window_layers(model))
+    types.push_back(window ? "sliding_attention" : "full_attention");
+  return types;
 }
 
 bool window_covers_all(ConfigReader& from, const ModelConfig& model) {

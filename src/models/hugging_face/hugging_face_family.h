@@ -117,6 +117,14 @@ void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style = 
 void write_rope(nlohmann::json& config, const ModelConfig& model, const RopeStyle& style = {});
 const ConfigFields& rope_parameters_fields();
 
+// Reads the windows of layers, of `window` positions, the token's own included; none: no layer can have one. `windows`
+// says which layers have one if the file has no 'layer_types'.
+void read_windows(ConfigReader& from, ModelConfig& model, std::optional<int64_t> window,
+                  std::vector<bool> windows);
+// The 'sliding_window' of a model, null if no layer has one, and its 'layer_types'.
+nlohmann::json window_json(const ModelConfig& model);
+nlohmann::json layer_types_json(const ModelConfig& model);
+
 // Reads 'layer_types' of a model in which every layer attends to all earlier positions, including layers with a window
 // if `windows_cover_all`.
 void read_layer_types(ConfigReader& from, const ModelConfig& model, bool windows_cover_all = false);

@@ -1,5 +1,5 @@
-// Mistral and Ministral: Llamas with sliding windows, which must cover all positions. Mistral has one window for all
-// layers, Ministral a list of their types.
+// Mistral and Ministral: Llamas with sliding windows. Mistral has one window for all layers, Ministral a list of their
+// types.
 #include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
@@ -24,21 +24,18 @@ ModelConfig read_mistral(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_rope(from, model);
-  read_layer_types(from, model, window_covers_all(from, model));
+  // Without a list of types, all layers have the window.
+  const auto window = from.size_or_null("sliding_window");
+  read_windows(from, model, window,
+               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
   return model;
 }
 
 // Mistral's window holds for all layers, whatever their types are.
 ModelConfig read_one_window(ConfigReader& from) {
   ModelConfig model = read_mistral(from);
-  expect_wide_window(from, model);
-  return model;
-}
-
-// Without a list of types, all layers have the window.
-ModelConfig read_windows(ConfigReader& from) {
-  ModelConfig model = read_mistral(from);
-  expect_wide_window(from, model, !from.has("layer_types"));
+  if (from.has("layer_types") && model.window_size && model.window_attn_skip_freq)
+    from.problem("'layer_types': a Mistral has one 'sliding_window' for all layers; remove the list");
   return model;
 }
 
@@ -47,7 +44,7 @@ json mistral_json(const ModelConfig& model, const char* architecture, const char
   for (const char* other : {"attention_bias", "mlp_bias"}) config.erase(other);
   config["architectures"] = {architecture};
   config["model_type"] = type;
-  config["sliding_window"] = nullptr;
+  config["sliding_window"] = window_json(model);
   return config;
 }
 
@@ -71,24 +68,25 @@ const HuggingFaceFamily& mistral_family() {
 }
 
 const HuggingFaceFamily& ministral_family() {
-  static const HuggingFaceFamily kFamily{
-      .name = "Ministral",
-      .type = "ministral",
-      .fields = mistral_fields(true),
-      .names = llama_family().names,
-      .read = read_windows,
-      .write =
-          [](const ModelConfig& model) {
-            json config = mistral_json(model, "MinistralForCausalLM", "ministral");
-            // transformers opens no Ministral without a window.
-            config["sliding_window"] = *model.max_position_embeddings;
-            config["layer_types"] = std::vector<std::string>(model.num_layers, "full_attention");
-            return config;
-          },
-      .missing = mistral_misses,
-      .ignores = llama_family().ignores,
-      .tied = tied_head,
-      .auto_class = llama_family().auto_class};
+  static const HuggingFaceFamily kFamily{.name = "Ministral",
+                                         .type = "ministral",
+                                         .fields = mistral_fields(true),
+                                         .names = llama_family().names,
+                                         .read = read_mistral,
+                                         .write =
+                                             [](const ModelConfig& model) {
+                                               json config =
+                                                   mistral_json(model, "MinistralForCausalLM", "ministral");
+                                               // transformers opens no Ministral without a window.
+                                               if (config["sliding_window"].is_null())
+                                                 config["sliding_window"] = *model.max_position_embeddings;
+                                               config["layer_types"] = layer_types_json(model);
+                                               return config;
+                                             },
+                                         .missing = mistral_misses,
+                                         .ignores = llama_family().ignores,
+                                         .tied = tied_head,
+                                         .auto_class = llama_family().auto_class};
   return kFamily;
 }
 

@@ -59,7 +59,9 @@ ModelConfig read_phi3(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_rope(from, model, kPhi3Rope);
-  expect_wide_window(from, model);
+  const auto window = from.size_or_null("sliding_window");
+  read_windows(from, model, window,
+               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
   if (!turns_plainly(model))
     from.problem("'rope_scaling': a Phi-3 has the types default and longrope, and only default is supported");
   return model;
@@ -71,7 +73,7 @@ json phi3_json(const ModelConfig& model) {
   if (head_width(model) * model.num_attention_heads == model.hidden_size) config.erase("head_dim");
   config["architectures"] = {"Phi3ForCausalLM"};
   config["model_type"] = "phi3";
-  config["sliding_window"] = nullptr;
+  config["sliding_window"] = window_json(model);
   config["resid_pdrop"] = config["embd_pdrop"] = 0.0;
   config["original_max_position_embeddings"] = *model.max_position_embeddings;
   write_rope(config, model, kPhi3Rope);

@@ -1,4 +1,6 @@
 // Qwen2 and Qwen3 without experts: Llamas with biases of queries, keys and values, or with norms of queries and keys.
+#include <algorithm>
+
 #include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
@@ -24,10 +26,12 @@ ModelConfig read_qwen(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_rope(from, model);
-  const bool windows = from.flag("use_sliding_window");
-  read_layer_types(from, model, windows && from.has("sliding_window") && window_covers_all(from, model));
+  const auto window = from.size_or_null("sliding_window");
+  const bool used = from.flag("use_sliding_window") && window;
   const int64_t full = from.size("max_window_layers");
-  expect_wide_window(from, model, windows && !from.has("layer_types") && full < model.num_layers);
+  std::vector<bool> windows;
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) windows.push_back(used && layer >= full);
+  read_windows(from, model, used ? window : std::nullopt, windows);
   return model;
 }
 
@@ -49,6 +53,13 @@ json qwen_json(const ModelConfig& model, const char* architecture, const char* t
   config.erase("mlp_bias");
   config["architectures"] = {architecture};
   config["model_type"] = type;
+  if (const json window = window_json(model); !window.is_null()) {
+    config["use_sliding_window"] = true;
+    config["sliding_window"] = window;
+    const json types = layer_types_json(model);
+    config["layer_types"] = types;
+    config["max_window_layers"] = std::find(types.begin(), types.end(), "sliding_attention") - types.begin();
+  }
   return config;
 }
 

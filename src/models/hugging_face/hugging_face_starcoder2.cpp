@@ -49,7 +49,9 @@ ModelConfig read_starcoder2(ConfigReader& from) {
   model.disable_bias_linear = !from.flag("use_bias");
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
   read_gelu(from, "hidden_act", model);
-  expect_wide_window(from, model);
+  const auto window = from.size_or_null("sliding_window");
+  read_windows(from, model, window,
+               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
   return model;
 }
 
@@ -64,7 +66,7 @@ json starcoder2_json(const ModelConfig& model) {
                  {"embedding_dropout", model.hidden_dropout},
                  {"attention_dropout", model.attention_dropout},
                  {"use_bias", !model.disable_bias_linear},
-                 {"sliding_window", nullptr}});
+                 {"sliding_window", window_json(model)}});
   if (head_width(model) * model.num_attention_heads != model.hidden_size)
     config["head_dim"] = head_width(model);
   write_rope(config, model);
