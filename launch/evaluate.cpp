@@ -41,17 +41,6 @@ struct Evaluation {
   RunTerms terms;       // must be the same on all ranks
 };
 
-// Sets the sequence length, which learned positions limit and rotary embeddings do not.
-void set_length(CheckpointModel& checkpoint, const std::optional<int64_t>& length) {
-  ModelConfig& model = checkpoint.model;
-  model.seq_length = length.value_or(model.seq_length);
-  if (model.seq_length <= *model.max_position_embeddings) return;
-  if (model.position_embedding_type == PositionEmbedding::LearnedAbsolute)
-    bad_input("--seq-length {} is more than the model's {} learned positions", model.seq_length,
-              *model.max_position_embeddings);
-  model.max_position_embeddings = model.seq_length;
-}
-
 // Writes and prints the losses by position.
 void tell_positions(const std::string& path, std::span<const PositionLoss> positions) {
   write_file("--loss-by-position", path, position_table(positions));

@@ -3,34 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "config/subjects/model_family.h"
-#include "core/error.h"
 #include "launch/commands.h"
 #include "run/ranks.h"
 #include "train/checkpoint_model.h"
-#include "train/continuation.h"
+#include "train/sampling/continuation.h"
 
 namespace trifold::launch {
 
 namespace {
-
-// The tokenizer that is named on the command line, or the checkpoint's. A byte tokenizer ends a text with 0, which only
-// a model that was trained on documents has learned.
-std::unique_ptr<Tokenizer> tokenizer_of(const GenerateConfig& config, const CheckpointModel& checkpoint) {
-  DataConfig data;
-  data.tokenizer_type = config.tokenizer_type;
-  data.tokenizer_model = config.tokenizer_model;
-  data.tokenizer_merges = config.tokenizer_merges;
-  data.eod_token = config.eod_token;
-  inherit_tokenizer(data, checkpoint, true);
-  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(data, true);
-  if (tokenizer->vocab_size() > *checkpoint.model.vocab_size)
-    bad_input(
-        "the model of {} has {} tokens, its tokenizer {}: name the tokenizer it was trained with, "
-        "--tokenizer-type and --tokenizer-model",
-        checkpoint.directory, *checkpoint.model.vocab_size, tokenizer->vocab_size());
-  return tokenizer;
-}
 
 void show(std::string_view text) {
   fmt::print("{}", text);
@@ -55,14 +35,13 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 
 int run(const GenerateConfig& config, Ranks& ranks) {
   const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(config.load));
-  if (!family_of_model(checkpoint.model).reads_text)
-    bad_input("{} has a model from a file, whose output is a loss: give a checkpoint of a GPT",
-              checkpoint.directory);
-  if (!family_of_model(checkpoint.model).causal)
-    bad_input(
-        "{} is a BERT, which predicts masked tokens and cannot continue a text: give a checkpoint of a GPT",
-        checkpoint.directory);
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(config, checkpoint);
+  expect_text_model(checkpoint);
+  DataConfig data;
+  data.tokenizer_type = config.tokenizer_type;
+  data.tokenizer_model = config.tokenizer_model;
+  data.tokenizer_merges = config.tokenizer_merges;
+  data.eod_token = config.eod_token;
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, data);
   MeshConfig mesh;
   mesh.data_parallel_size = 1;
   mesh.threads_per_rank = config.threads_per_rank;

@@ -9,6 +9,7 @@
 #include "config/options/problems.h"
 #include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
+#include "config/subjects/model_family.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "run/tensors_on_host.h"
@@ -75,6 +76,38 @@ CheckpointModel describe_checkpoint(const CheckpointReader& reader) {
   found.dtype = dtype_named(JsonView(reader.meta().state, found.directory).at("dtype").text());
   found.step = reader.meta().step;
   return found;
+}
+
+void expect_text_model(const CheckpointModel& from) {
+  const ModelFamily& family = family_of_model(from.model);
+  if (!family.reads_text)
+    bad_input("{} has a model from a file, whose output is a loss: give a checkpoint of a GPT",
+              from.directory);
+  if (!family.causal)
+    bad_input(
+        "{} is a BERT, which predicts masked tokens and cannot continue a text: give a checkpoint of a GPT",
+        from.directory);
+}
+
+void set_length(CheckpointModel& from, const std::optional<int64_t>& length) {
+  ModelConfig& model = from.model;
+  model.seq_length = length.value_or(model.seq_length);
+  if (model.seq_length <= *model.max_position_embeddings) return;
+  if (model.position_embedding_type == PositionEmbedding::LearnedAbsolute)
+    bad_input("--seq-length {} is more than the model's {} learned positions", model.seq_length,
+              *model.max_position_embeddings);
+  model.max_position_embeddings = model.seq_length;
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const CheckpointModel& from, DataConfig given) {
+  inherit_tokenizer(given, from, true);
+  std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(given, true);
+  if (tokenizer->vocab_size() > *from.model.vocab_size)
+    bad_input(
+        "the model of {} has {} tokens, its tokenizer {}: name the tokenizer it was trained with, "
+        "--tokenizer-type and --tokenizer-model",
+        from.directory, *from.model.vocab_size, tokenizer->vocab_size());
+  return tokenizer;
 }
 
 void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t micro_batch_size) {

@@ -33,6 +33,17 @@ ModelConfig language_model_of(const CheckpointReader& reader);
 // is named by its full path. BadInput if the checkpoint's values are not valid.
 void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data);
 
+// BadInput unless the model can continue texts: a BERT, a model from a file and one that was tuned for a task cannot.
+void expect_text_model(const CheckpointModel& from);
+
+// Sets the sequence length, if one is given, which learned positions limit and rotary embeddings do not. BadInput if it
+// is too long.
+void set_length(CheckpointModel& from, const std::optional<int64_t>& length);
+
+// The tokenizer named in `given`, or else the checkpoint's. A byte tokenizer ends a text with 0, which only a model that
+// was trained on documents has learned. BadInput if there is none, or if it has more tokens than the model.
+std::unique_ptr<Tokenizer> tokenizer_of(const CheckpointModel& from, DataConfig given);
+
 // BadInput that lists every reason why `mesh` cannot hold the model, with the same checks as for a training run.
 void expect_layout(const CheckpointModel& from, const MeshConfig& mesh, int64_t micro_batch_size);
 

@@ -18,9 +18,9 @@
 #include "tasks/bert_samples.h"
 #include "text/corpus.h"
 #include "train/checkpoint_model.h"
-#include "train/continuation.h"
 #include "train/mock_text.h"
 #include "train/model_start.h"
+#include "train/sampling/continuation.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "train/sampler.h"
+#include "train/sampling/sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -27,6 +27,21 @@ TEST(DrawToken, CutsByRankAndByProbability) {
   EXPECT_EQ(draw_token(kLogits, {1.0, 0, 0.5}, 0.99), 1);
   EXPECT_EQ(draw_token(kLogits, {1.0, 0, 0.7}, 0.99), 2);
   EXPECT_EQ(draw_token(kLogits, {1000.0, 0, 1.0}, 0.99), 0);  // hot: nearly uniform
+}
+
+TEST(ScoreToken, NormalisesOverAllTokens) {
+  const TokenScore score = score_token(kLogits, 0, 2);
+  EXPECT_EQ(score.token, 0);
+  EXPECT_NEAR(score.log_probability, std::log(0.1), 1e-12);
+  ASSERT_EQ(score.best.size(), 2U);
+  EXPECT_EQ(score.best[0].first, 1);
+  EXPECT_EQ(score.best[1].first, 2);
+  EXPECT_NEAR(score.best[0].second, std::log(0.6), 1e-12);
+  // Logits beyond the range of exp, and a tie, which the lower index wins.
+  const std::vector<double> large{1000, 2000, 2000};
+  EXPECT_NEAR(score_token(large, 2, 0).log_probability, -std::log(2.0), 1e-12);
+  EXPECT_EQ(score_token(large, 2, 1).best[0].first, 1);
+  EXPECT_TRUE(score_token(large, 0, 0).best.empty());
 }
 
 }  // namespace

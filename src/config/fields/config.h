@@ -143,7 +143,7 @@ struct EvalConfig {
   std::optional<int64_t> eval_interval;  // absent: no evaluation while training
   int64_t eval_iters = 100;
   std::optional<int64_t> early_stop_patience;  // evaluations in a row without improvement; absent: no limit
-  std::optional<std::string> sample_prompt;  // a text to continue at every evaluation (train/continuation.h)
+  std::optional<std::string> sample_prompt;    // a text to continue at every evaluation
 };
 
 // What a run notices of its ranks and of its loss while it trains.

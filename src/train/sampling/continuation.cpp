@@ -1,5 +1,6 @@
-#include "train/continuation.h"
+#include "train/sampling/continuation.h"
 
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -13,30 +14,38 @@ namespace {
 
 constexpr int64_t kPromptTokens = 64;
 
-// The token that precedes training texts.
+}  // namespace
+
 int32_t start_token(const Tokenizer& tokenizer) {
   const bool bytes = dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
   return bytes ? '\n' : tokenizer.eod().value_or('\n');
 }
 
-}  // namespace
+std::string continue_tokens(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens,
+                            const Drawing& drawing, FunctionRef<bool(const DrawnToken&)> take) {
+  IncrementalDecoder decoder(tokenizer, tokens);
+  if (tokens.empty()) tokens = {start_token(tokenizer)};  // not shown
+  bool goes_on = true;
+  for (int64_t i = 0; goes_on && i < drawing.tokens; ++i) {
+    const std::vector<double> logits = sampler.logits(tokens);
+    const int32_t token =
+        sampler.draw(logits, drawing.rule, drawing.seed, drawing.first + static_cast<uint64_t>(i));
+    const bool ends = tokenizer.eod() && token == *tokenizer.eod();
+    tokens.push_back(token);
+    const std::string piece = ends ? std::string() : decoder.add(token);
+    goes_on = take({token, ends, piece, logits}) && !ends;
+  }
+  return decoder.finish();
+}
 
 void continue_text(Sampler& sampler, const Tokenizer& tokenizer, const std::string& prompt,
                    const Drawing& drawing, FunctionRef<bool(std::string_view piece)> show) {
   std::vector<int32_t> tokens;
   tokenizer.encode(prompt, tokens);
-  IncrementalDecoder decoder(tokenizer, tokens);
   const std::string shown = replace_invalid_utf8(prompt);
-  bool goes_on = show(std::string_view(shown).substr(0, stable_size(shown)));
-  if (tokens.empty()) tokens = {start_token(tokenizer)};  // not shown
-  for (int64_t i = 0; goes_on && i < drawing.tokens; ++i) {
-    const int32_t token =
-        sampler.next(tokens, drawing.rule, drawing.seed, drawing.first + static_cast<uint64_t>(i));
-    if (tokenizer.eod() && token == *tokenizer.eod()) break;
-    tokens.push_back(token);
-    goes_on = show(decoder.add(token));
-  }
-  show(decoder.finish());
+  if (!show(std::string_view(shown).substr(0, stable_size(shown)))) return;
+  show(continue_tokens(sampler, tokenizer, std::move(tokens), drawing,
+                       [&](const DrawnToken& drawn) { return show(drawn.piece); }));
 }
 
 PromptSample::PromptSample(Replica& replica, const PretrainConfig& config)

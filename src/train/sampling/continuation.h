@@ -2,14 +2,17 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/fields/config.h"
 #include "core/function_ref.h"
 #include "tokenize/tokenizer.h"
-#include "train/sampler.h"
+#include "train/sampling/sampler.h"
 
 namespace trifold {
 
@@ -20,6 +23,20 @@ struct Drawing {
   uint64_t first = 0;  // index of the first draw (Sampler::next)
   int64_t tokens = 0;  // at most; the tokenizer's end token ends the text earlier
 };
+
+// The token that precedes the first token of a text: the one that ends documents, or else a line end.
+int32_t start_token(const Tokenizer& tokenizer);
+
+struct DrawnToken {
+  int32_t token = 0;
+  bool ends_text = false;          // the tokenizer's end token
+  std::string_view piece;          // the text of whole characters that it completes
+  std::span<const double> logits;  // from which it was drawn, [the model's vocabulary]
+};
+// Draws tokens after `tokens`, which may be none, until the text ends or `take` returns false. Returns the text of an
+// incomplete character at the end.
+std::string continue_tokens(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens,
+                            const Drawing& drawing, FunctionRef<bool(const DrawnToken&)> take);
 
 // Passes `prompt`, and then its continuation as it is drawn, to `show`, in pieces of whole characters. Ends early once
 // `show` returns false.
