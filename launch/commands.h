@@ -1,6 +1,7 @@
 // The commands of the program: each prints its output and returns an exit status. Errors are thrown; main reports them.
 #pragma once
 
+#include "config/fields/judged_config.h"
 #include "config/fields/recommend_config.h"
 #include "run/ranks.h"
 
@@ -16,6 +17,7 @@ int run(const PretrainConfig& config, Ranks& ranks);
 int run(const FinetuneConfig& config, Ranks& ranks);
 int run(const GenerateConfig& config, Ranks& ranks);
 int run(const EvaluateConfig& config, Ranks& ranks);
+int run(const EvaluateTaskConfig& config, Ranks& ranks);
 int run(const InspectConfig& config);
 int run(const ImportConfig& config);
 int run(const ReshardConfig& config);

@@ -169,6 +169,8 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   else
     find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
+  run.show(name_, kLargestLogits, max);
+  run.show(name_, kLabelLogits, target);
   if (run.has_backward()) {
     if (!at_once)
       run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_factor(),

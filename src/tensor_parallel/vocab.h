@@ -70,6 +70,9 @@ class VocabCrossEntropy final : public Layer {
  public:
   // The name under which a TensorWatch sees the losses of this rank's rows [R], unweighted, on every tensor rank.
   static constexpr std::string_view kLosses = "losses";
+  // And before the losses, in chunks of rows in order: the largest logit of each row, and its label's.
+  static constexpr std::string_view kLargestLogits = "largest logits";
+  static constexpr std::string_view kLabelLogits = "logits of the labels";
   // `chunk_rows` 0: rows_of_chunk(vocab), whose logits over all ranks take some tens of MiB.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
                     int64_t chunk_rows = 0, std::optional<ParamId> bias = {});

@@ -83,6 +83,8 @@ void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
   const Tensor losses = run.scratch.take(all.max.dtype, all.max.shape);
   const Tensor weights = run.batch->loss_weight.flat();
   run.ops.cross_entropy(run.stream, losses, all.max, all.sum, all.target);
+  run.show(name_, VocabCrossEntropy::kLargestLogits, all.max);
+  run.show(name_, VocabCrossEntropy::kLabelLogits, all.target);
   run.show(name_, VocabCrossEntropy::kLosses, losses);
   run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
   run.ops.fill(run.stream, losses, 1.0);

@@ -21,6 +21,8 @@ JOBS = {
     "finetune": (["finetune", *TUNE], {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace", "--predictions": "new.out"}),
     "evaluate": (["evaluate", "--load", "gpt", "--data-path", "text.txt", "--split", "90,10,0", "--eval-iters", "1", *ONE],
                  {"--log-json": "new.jsonl", "--loss-by-position": "new.csv"}),
+    "evaluate-task": (["evaluate", "--load", "gpt", "--task", "task.jsonl", *ONE],
+                      {"--log-json": "new.jsonl", "--log-likelihoods": "new.each"}),
     "reshard": (["reshard", "--load", "gpt", "--files", "2"], {"--save": "new"}),
     "convert": (["convert", "--load", "gpt"], {"--save": "new"}),
     "convert back": (["convert", "--load", "model"], {"--save": "new"}),
@@ -56,6 +58,7 @@ class CommandsTest(ProgramTest):
         rng = random.Random(1)
         text = "".join("the cat sat on the mat and the dog ran to the sea\n" for _ in range(samples))
         (self.folder / "text.txt").write_text(text)
+        (self.folder / "task.jsonl").write_text('{"context": "the cat", "choices": ["sat", "ran"], "answer": 0}\n')
         (self.folder / "plan.cfg").write_text("lr = 1e-3\n")
         (self.folder / "old.jsonl").write_text('{"step":1,"loss":2.5,"lr":0.1}\n')
         (self.folder / "device.json").write_text(DEVICE)

@@ -64,12 +64,12 @@ class Outputs(CommandsTest):
         inputs = {"--load", "--data-path", "--train-data", "--valid-data", "--data", "--dictionaries-of", "--config", "--tokenizer-model",
                   "--input", "--hardware", "--costs", "--schedule", "--schedule-costs", "--auto-layout", "--init-weights",
                   "--changed-since", "--diff", "--flight", "--lines", "--model", "--arrays", "--tokenizer-merges", "--train-data-path",
-                  "--valid-data-path"}
+                  "--valid-data-path", "--task"}
         wanted = {}
         for name, (line, outputs) in JOBS.items():
-            command = "plan-recommender" if name == "plan-recommender" else "evaluate-recommender" if "recommender" in name else line[0]
+            command = name if name in ("plan-recommender", "evaluate-task") else "evaluate-recommender" if "recommender" in name else line[0]
             wanted.setdefault(command, set()).update(outputs)
-        wanted["evaluate"] |= wanted["evaluate-recommender"]  # its help has both
+        wanted["evaluate"] |= wanted["evaluate-recommender"] | wanted["evaluate-task"]  # its help has all
         commands = re.findall(r"^  ([a-z-]+) ", self.trifold("--help")[0], re.MULTILINE)
         for command in commands:
             if command in ("completion", "man-page"):

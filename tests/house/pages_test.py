@@ -101,7 +101,7 @@ def unknown_options(text, options):
         if command == "plan":  # which reads a recommender's options and a list of plans as well
             known |= options["plan-recommender"] | options["plan-lines"]
         if command == "evaluate":
-            known |= options["evaluate-recommender"]
+            known |= options["evaluate-recommender"] | options["evaluate-task"]
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", rest):
             if option not in known:
                 yield command, option

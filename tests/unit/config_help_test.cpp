@@ -102,10 +102,12 @@ TEST(ConfigHelp, GroupsTheOptionsOfCommandsForSeveralKindsOfModel) {
   const std::string text = help("evaluate");
   expect_contains(text,
                   "usage: trifold evaluate --load DIR --data-path PATH [options]\n"
+                  "       trifold evaluate --load DIR --task FILE [options]\n"
                   "       trifold evaluate --load DIR --data PATH [options]\n");
-  const size_t all = text.find("== For all =="), language = text.find("== Without --data =="),
+  const size_t all = text.find("== For all =="), language = text.find("== Without --task and --data =="),
+               task = text.find("== With --task: evaluate-task =="),
                recommender = text.find("== With --data: evaluate-recommender ==");
-  ASSERT_TRUE(all < language && language < recommender && recommender != std::string::npos);
+  ASSERT_TRUE(all < language && language < task && task < recommender && recommender != std::string::npos);
   const auto expect_between = [&](const std::string& option, size_t begin, size_t end) {
     const size_t at = text.find("\n  --" + option + " ");
     EXPECT_TRUE(begin < at && at < end) << option;
@@ -114,7 +116,8 @@ TEST(ConfigHelp, GroupsTheOptionsOfCommandsForSeveralKindsOfModel) {
   expect_between("threads-per-rank", all, language);
   expect_between("device", all, language);
   expect_between("config", all, language);
-  expect_between("data-path", language, recommender);
+  expect_between("data-path", language, task);
+  expect_between("log-likelihoods", task, recommender);
   expect_between("data", recommender, text.size());
   expect_between("group-by", recommender, text.size());
   expect_contains(help("plan"), "== With --table-rows or --train-data: plan-recommender ==");

@@ -97,6 +97,13 @@ const std::vector<CommandInfo>& commands() {
            {"trifold evaluate --load out --data-path text.txt --split 90,10,0 --part valid",
             "trifold evaluate --load out --data-path other.txt --split 1,0,0 --part train --ranks 2",
             "trifold evaluate --load run/dlrm --data test    # a recommender"}}),
+      command<EvaluateTaskConfig>(
+          {"evaluate-task",
+           "answer multiple-choice questions by log-likelihood, or measure the perplexity of texts",
+           "--load DIR --task FILE [options]",
+           {"trifold evaluate --load out --task questions.jsonl    # the same, because of --task",
+            "trifold evaluate --load out --task texts.jsonl --log-likelihoods each.jsonl --tp 2"}},
+          false, "evaluate", "task"),
       command<InspectConfig>(
           {"inspect",
            "show the contents of a checkpoint or of a model exported by PyTorch, verify it, or compare two checkpoints",

@@ -20,6 +20,7 @@ namespace trifold {
 inline MeshConfig* mesh_of(PretrainConfig& config) { return &config.mesh; }
 inline MeshConfig* mesh_of(FinetuneConfig& config) { return &config.run.mesh; }
 inline MeshConfig* mesh_of(EvaluateConfig& config) { return &config.mesh; }
+inline MeshConfig* mesh_of(EvaluateTaskConfig& config) { return &config.mesh; }
 inline MeshConfig* mesh_of(BenchConfig& config) { return &config.run.mesh; }
 inline MeshConfig* mesh_of(RecommendConfig& config) { return &config.mesh; }
 inline MeshConfig* mesh_of(ScoreConfig& config) { return &config.run.mesh; }

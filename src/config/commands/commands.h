@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "config/fields/judged_config.h"
 #include "config/fields/recommend_config.h"
 #include "config/options/option.h"
 #include "config/options/problem.h"
@@ -36,6 +37,10 @@ GenerateConfig resolve(GenerateConfig config);
 OptionTable options_of(EvaluateConfig& config);
 Findings findings(const EvaluateConfig& config);
 EvaluateConfig resolve(EvaluateConfig config);
+
+OptionTable options_of(EvaluateTaskConfig& config);
+Findings findings(const EvaluateTaskConfig& config);
+EvaluateTaskConfig resolve(EvaluateTaskConfig config);
 
 OptionTable options_of(InspectConfig& config);
 Findings findings(const InspectConfig& config);
@@ -113,6 +118,6 @@ using Request =
     std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
                  ImportConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig,
                  PreprocessConfig, RecommendConfig, PlanRecommenderConfig, PlanLinesConfig, ScoreConfig,
-                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig>;
+                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig, EvaluateTaskConfig>;
 
 }  // namespace trifold

@@ -100,15 +100,6 @@ void add_max_memory(OptionTable& table, double& mebibytes) {
   table.add("max-memory", &mebibytes, "Memory to use in MiB, besides the file cache.").range(8, 1 << 30);
 }
 
-// The tokenizer's options of commands that read a checkpoint, which may name its tokenizer.
-void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
-                            std::optional<std::string>& model, std::optional<std::string>& merges) {
-  table.group("Tokenizer");
-  add_tokenizer_type(table, &type).absent("as the model was trained");
-  add_tokenizer_model(table, &model).absent("as the model was trained");
-  add_tokenizer_merges(table, &merges);
-}
-
 }  // namespace
 
 OptionTable options_of(FinetuneConfig& config) {

@@ -53,6 +53,14 @@ void add_bad_records(OptionTable& table, Field reaction, Field most) {
       .only_with({"on-bad-record", "skip"});
 }
 
+void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
+                            std::optional<std::string>& model, std::optional<std::string>& merges) {
+  table.group("Tokenizer");
+  add_tokenizer_type(table, &type).absent("as the model was trained");
+  add_tokenizer_model(table, &model).absent("as the model was trained");
+  add_tokenizer_merges(table, &merges);
+}
+
 void add_data(OptionTable& table, DataConfig& data) {
   table.group("Data");
   table

@@ -15,6 +15,9 @@ Option& add_tokenizer_type(OptionTable& table, Field type);
 Option& add_tokenizer_model(OptionTable& table, Field model);
 Option& add_tokenizer_merges(OptionTable& table, Field merges);
 Option& add_end_token(OptionTable& table, Field token);
+// The tokenizer's options of commands that read a checkpoint, which may name its tokenizer.
+void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
+                            std::optional<std::string>& model, std::optional<std::string>& merges);
 void add_bad_records(OptionTable& table, Field reaction, Field most);
 void add_data(OptionTable& table, DataConfig& data);
 // Data of training alone that replace --data-path: random tokens, and data of each part.

@@ -1,0 +1,25 @@
+// The configurations of the commands that judge a trained language model by log-likelihoods. As in config.h, field names
+// are the option names with underscores.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/fields/config.h"
+
+namespace trifold {
+
+// `trifold evaluate --task`: questions and texts by log-likelihood. The model and its tokenizer are the checkpoint's.
+struct EvaluateTaskConfig {
+  std::string load;                   // required
+  std::string task;                   // required: file of JSON lines
+  DataConfig data;                    // only the tokenizer's fields are used
+  int64_t micro_batch_size = 4;       // sequences, each with as many requests as fit
+  std::optional<int64_t> seq_length;  // the most tokens that the model is given; the checkpoint's
+  MeshConfig mesh;
+  std::optional<std::string> log_json;
+  std::optional<std::string> log_likelihoods;  // file for the result of each request
+};
+
+}  // namespace trifold
