@@ -18,6 +18,7 @@ int run(const FinetuneConfig& config, Ranks& ranks);
 int run(const GenerateConfig& config, Ranks& ranks);
 int run(const EvaluateConfig& config, Ranks& ranks);
 int run(const EvaluateTaskConfig& config, Ranks& ranks);
+int run(const ServeConfig& config, Ranks& ranks);
 int run(const InspectConfig& config);
 int run(const ImportConfig& config);
 int run(const ReshardConfig& config);

@@ -104,6 +104,13 @@ const std::vector<CommandInfo>& commands() {
            {"trifold evaluate --load out --task questions.jsonl    # the same, because of --task",
             "trifold evaluate --load out --task texts.jsonl --log-likelihoods each.jsonl --tp 2"}},
           false, "evaluate", "task"),
+      command<ServeConfig>({"serve",
+                            "answer requests for completions and log-probabilities over HTTP",
+                            "--load DIR [options]",
+                            {"trifold serve --load out --port 8000",
+                             "lm_eval --model local-completions --tasks piqa --model_args \\",
+                             "    base_url=http://127.0.0.1:8000/v1/completions,model=gpt2,max_length=1026"}},
+                           kOneProcess),
       command<InspectConfig>(
           {"inspect",
            "show the contents of a checkpoint or of a model exported by PyTorch, verify it, or compare two checkpoints",

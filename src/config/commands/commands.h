@@ -42,6 +42,10 @@ OptionTable options_of(EvaluateTaskConfig& config);
 Findings findings(const EvaluateTaskConfig& config);
 EvaluateTaskConfig resolve(EvaluateTaskConfig config);
 
+OptionTable options_of(ServeConfig& config);
+Findings findings(const ServeConfig& config);
+ServeConfig resolve(ServeConfig config);
+
 OptionTable options_of(InspectConfig& config);
 Findings findings(const InspectConfig& config);
 InspectConfig resolve(InspectConfig config);
@@ -118,6 +122,6 @@ using Request =
     std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
                  ImportConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig,
                  PreprocessConfig, RecommendConfig, PlanRecommenderConfig, PlanLinesConfig, ScoreConfig,
-                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig, EvaluateTaskConfig>;
+                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig, EvaluateTaskConfig, ServeConfig>;
 
 }  // namespace trifold

@@ -71,4 +71,29 @@ EvaluateTaskConfig resolve(EvaluateTaskConfig config) {
   return config;
 }
 
+OptionTable options_of(ServeConfig& config) {
+  OptionTable table;
+  add_judged(table, config.load, config.data);
+  table.group("Requests");
+  table
+      .add("port", &config.port,
+           "Port of 127.0.0.1 at which requests are answered; 0: a free one, which is printed.")
+      .range(0, 65535);
+  table.group("Mesh of ranks");
+  table.add("threads-per-rank", &config.threads_per_rank, "Compute threads.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host");
+  return table;
+}
+
+Findings findings(const ServeConfig& config) {
+  Problems problems = problems_of_options(config);
+  return problems.findings();
+}
+
+ServeConfig resolve(ServeConfig config) {
+  throw_problems(problems(config));
+  return config;
+}
+
 }  // namespace trifold

@@ -22,4 +22,12 @@ struct EvaluateTaskConfig {
   std::optional<std::string> log_likelihoods;  // file for the result of each request
 };
 
+// `trifold serve`: completions and log-probabilities over HTTP, for programs on this host.
+struct ServeConfig {
+  std::string load;                     // required
+  DataConfig data;                      // only the tokenizer's fields are used
+  int port = 8000;                      // 0: a free one
+  std::optional<int> threads_per_rank;  // all cores of the host
+};
+
 }  // namespace trifold
