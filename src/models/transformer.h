@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/feed_forward.h"
+#include "nn/context/attention_core.h"
 #include "nn/experts.h"
 #include "nn/layers.h"
 #include "tensor_parallel/linear.h"

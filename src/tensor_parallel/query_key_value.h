@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/context/attention_core.h"
 #include "nn/layers.h"
 #include "tensor_parallel/column_product.h"
 #include "tensor_parallel/head_projections.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/read_ahead.h"
-#include "nn/layers.h"
+#include "nn/context/attention_core.h"
 #include "nn/shapes_only.h"
 #include "support/compare.h"
 #include "support/ranks.h"
