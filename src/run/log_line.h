@@ -9,8 +9,8 @@ namespace trifold {
 // Every line begins so.
 inline constexpr std::string_view kLogLineBegin = "{\"step\":";
 
-// Whether `bytes` may be the beginning of a line. A kill may cut a line anywhere, so that they may be fewer than those of
-// kLogLineBegin; nothing at all may be one too.
+// Whether `bytes` may be the beginning of a line. A kill may cut a line anywhere, so `bytes` may be shorter than
+// kLogLineBegin, and empty.
 inline bool begins_like_log_line(std::string_view bytes) {
   return kLogLineBegin.starts_with(bytes.substr(0, kLogLineBegin.size()));
 }

@@ -26,7 +26,7 @@ class SlowRanks {
  private:
   std::optional<Stragglers> stragglers_;
   SaveObserver* observer_;
-  int64_t blocked_ns_ = 0;  // of this thread, when the step began
+  int64_t blocked_ns_ = 0;  // time that this thread had waited when the step began
   Clock::time_point begun_;
 };
 
