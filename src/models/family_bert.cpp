@@ -21,7 +21,7 @@ std::unique_ptr<Layer> make_bert_embedding(BlockBuilder& builder, const ModelCon
 std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string& name,
                                        const TransformerShape& shape) {
   TransformerShape bert = shape;
-  bert.order = NormOrder::AfterSum;
+  bert.norms = {.input = false, .sum = true};
   bert.scores.sight = AttentionSight::Both;
   return std::make_unique<TransformerBlock>(builder, name, bert);
 }

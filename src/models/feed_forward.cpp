@@ -23,7 +23,7 @@ class OneNetwork final : public FeedForward {
         down_(builder, name + ".down", shape.width, ffn, {Init::Kind::Normal, shape.output_init_std},
               has_bias(shape)) {}
 
-  Tensor forward_added(Run& run, Arena& recomputable, const DropoutAdd& add, Tensor residual, Tensor x,
+  Tensor forward_added(Run& run, Arena& recomputable, const ResidualAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
     const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
     Run last = run.keeping_in(run.output());
@@ -67,7 +67,7 @@ class TiledNetwork final : public FeedForward {
              {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std},
              shape.mlp_tiles) {}
 
-  Tensor forward_added(Run& run, Arena&, const DropoutAdd& add, Tensor residual, Tensor x,
+  Tensor forward_added(Run& run, Arena&, const ResidualAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
     return mlp_.forward_added(run, add, residual, x, saved);
   }
@@ -99,7 +99,7 @@ class ManyNetworks final : public FeedForward {
                            Init{Init::Kind::Normal, shape.init_std});
   }
 
-  Tensor forward_added(Run& run, Arena& recomputable, const DropoutAdd& add, Tensor residual, Tensor x,
+  Tensor forward_added(Run& run, Arena& recomputable, const ResidualAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
     if (!shared_) return experts_.forward_added(run, add, residual, x, {}, saved);
     const auto shared = [&] {

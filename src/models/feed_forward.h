@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/function_ref.h"
-#include "nn/layers.h"
+#include "nn/residual.h"
 
 namespace trifold {
 
@@ -15,9 +15,9 @@ struct TransformerShape;
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
-  // residual + drop(f(x)), in run.output(); not computed if it is not needed (Run::repeats). Tensors that the backward
+  // The sum of `add`, whose x is f(x), in run.output(); not computed if it is not needed (Run::repeats). Tensors that the backward
   // pass can recompute are kept in `recomputable`.
-  virtual Tensor forward_added(Run& run, Arena& recomputable, const DropoutAdd& add, Tensor residual,
+  virtual Tensor forward_added(Run& run, Arena& recomputable, const ResidualAdd& add, Tensor residual,
                                Tensor x, Saved& saved) const = 0;
   // Returns the gradient of x; adds the gradients of the weights if `with_weights` is set. If x was not kept, `input`
   // recomputes it; other tensors are recomputed with `recompute_run`.

@@ -37,6 +37,11 @@ int attention_threads(const MeshConfig& layout) {
   return layout.device == ComputeDevice::Cuda ? 1 : layout.threads_per_rank.value_or(1);
 }
 
+PartOrder part_order(ParallelResidual choice) {
+  if (choice == ParallelResidual::None) return PartOrder::OneAfterAnother;
+  return choice == ParallelResidual::TwoNorms ? PartOrder::Parallel : PartOrder::ParallelWithOneNorm;
+}
+
 TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   TransformerShape shape;
   shape.width = config.hidden_size;
@@ -75,6 +80,10 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.scores.soft_cap = config.attn_logit_softcapping.value_or(0);
   shape.scores.sinks = config.softmax_type == SoftmaxType::Learnable;
   shape.norm_eps = config.norm_epsilon;
+  shape.norms = {.input = config.norm_position != NormPosition::Output,
+                 .output = config.norm_position != NormPosition::Input};
+  shape.order = part_order(config.parallel_residual);
+  shape.residual_multiplier = config.residual_multiplier;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the initial projections into the residual stream by their number, two per layer; BERT, which
   // normalises the sum, does not.

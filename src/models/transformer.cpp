@@ -12,6 +12,10 @@ std::optional<Norm> norm_if(bool wanted, BlockBuilder& builder, const std::strin
   return Norm(builder, name, shape.width, shape.norm, shape.norm_eps);
 }
 
+ResidualShape residual_of(BlockBuilder& builder, const std::string& part, const TransformerShape& shape) {
+  return {shape.residual_multiplier, norm_if(shape.norms.output, builder, part + ".output_norm", shape)};
+}
+
 }  // namespace
 
 QueryKeyValueShape projections_of(const TransformerShape& shape) {
@@ -55,17 +59,24 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
                                    const TransformerShape& shape, const AttentionHeads& heads)
     : name_(name),
       selective_(shape.recompute_selective),
-      first_norm_(norm_if(shape.order == NormOrder::BeforePart, builder, name + ".norm1", shape)),
+      order_(shape.order),
+      first_norm_(norm_if(shape.norms.input, builder, name + ".norm1", shape)),
       qkv_(make_projections(builder, name + ".attention", heads, shape)),
       attention_(builder, name + ".attention", heads, shape.attention_dropout, shape.scores, shape.context),
       out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
            {Init::Kind::Normal, shape.output_init_std}, shape.bias || shape.attention_out_bias),
-      add1_(builder, name + ".attention.dropout", shape.hidden_dropout),
-      middle_norm_(builder, name + (first_norm_ ? ".norm2" : ".norm1"), shape.width, shape.norm,
-                   shape.norm_eps),
+      add1_(builder, name + ".attention.dropout", shape.hidden_dropout,
+            residual_of(builder, name + ".attention", shape)),
+      middle_norm_(norm_if((shape.norms.input && !one_norm()) || shape.norms.sum, builder,
+                           name + (first_norm_ ? ".norm2" : ".norm1"), shape)),
       feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
-      add2_(builder, name + ".mlp.dropout", shape.hidden_dropout),
-      last_norm_(norm_if(shape.order == NormOrder::AfterSum, builder, name + ".norm2", shape)) {}
+      add2_(builder, name + ".mlp.dropout", shape.hidden_dropout, residual_of(builder, name + ".mlp", shape)),
+      last_norm_(norm_if(shape.norms.sum, builder, name + ".norm2", shape)) {
+  check(!shape.norms.sum || !(shape.norms.input || shape.norms.output || parallel()),
+        "block {}: norms of sums exclude other norms, and parallel parts", name);
+  check(!one_norm() || shape.norms.input, "block {}: its parts have no norm that they can share", name);
+  if (!middle_norm_ && !one_norm()) middle_ = builder.slot();
+}
 
 // Tensors that only the next operation reads are taken from scratch: always the outputs of the two projections into the
 // residual stream, and the outputs of norms and of the activation if backward recomputes them. If kept tensors are in
@@ -77,12 +88,19 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   };
   Run scratch_run = run.keeping_in(run.scratch);
   Run& recomputable = selective_ ? scratch_run : run;
-  const Tensor qkv =
-      qkv_->forward(run, first_norm_ ? first_norm_->forward(recomputable, x, saved) : x, saved);
+  const Tensor first = first_norm_ ? first_norm_->forward(recomputable, x, saved) : x;
+  const Tensor qkv = qkv_->forward(run, first, saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
-  const Tensor sum = out_.forward_added(run, add1_, x, attention, saved);
-  release();
-  const Tensor normed = middle_norm_.forward(recomputable, sum, saved);
+  add1_.reserve(run, x.row_count(), x.last_dim(), saved);
+  // Of parallel parts, nothing but the other part's sum reads this one.
+  const Tensor sum = out_.forward_added(parallel() ? scratch_run : run, add1_, x, attention, saved);
+  if (!parallel()) release();
+  Tensor normed = one_norm() ? first : parallel() ? x : sum;
+  if (middle_norm_)
+    normed = middle_norm_->forward(recomputable, normed, saved);
+  else if (middle_)
+    saved[*middle_] = normed;
+  add2_.reserve(run, x.row_count(), x.last_dim(), saved);
   if (!last_norm_) {
     const Tensor y = feed_forward_->forward_added(run, *recomputable.keep, add2_, sum, normed, saved);
     release();
@@ -107,36 +125,47 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
   };
   Run inner = run.flowing_in(temporary);
   Run recompute_run = inner.keeping_in(temporary);
-  const auto backward_of = [&](Run& in, const Layer& layer, Tensor gradient) {
+  const auto backward_of = [&](Run& in, const auto& layer, Tensor gradient) {
     return with_weights ? layer.backward(in, gradient, saved) : layer.backward_input(in, gradient, saved);
   };
   const auto backward_norm = [&](const Norm& norm, Tensor gradient, Tensor residual) {
     return with_weights ? norm.backward_added(run, gradient, residual, saved)
                         : norm.backward_input_added(run, gradient, residual, saved);
   };
-  const auto normed = [&] { return middle_norm_.repeat(recompute_run, saved); };
+  const auto normed = [&] {
+    if (middle_) return saved[*middle_];
+    return (middle_norm_ ? *middle_norm_ : *first_norm_).repeat(recompute_run, saved);
+  };
   constexpr std::string_view kBetween = "gradient between attention and feed-forward";
 
   const Tensor dsum = last_norm_ ? backward_of(inner, *last_norm_, dy) : dy;
   const Tensor dnormed = feed_forward_->compute_backward(
-      inner, recompute_run, add2_.backward_input(inner, dsum), normed, saved, with_weights);
-  Tensor dh;  // gradient of the sum of x and attention
-  if (last_norm_) {
+      inner, recompute_run, backward_of(inner, add2_, dsum), normed, saved, with_weights);
+  Tensor dh;  // gradient of the tensor that the feed-forward part reads: x, or the sum of x and attention
+  if (one_norm()) {
+    dh = dsum;
+  } else if (last_norm_) {
     run.ops.add(run.stream, dnormed, dnormed, dsum);
     run.show(name_, kBetween, dnormed);
-    dh = backward_of(run, middle_norm_, dnormed);
+    dh = backward_of(run, *middle_norm_, dnormed);
+  } else if (middle_norm_) {
+    dh = backward_norm(*middle_norm_, dnormed, dsum);
+    run.show(name_, kBetween, dh);
   } else {
-    dh = backward_norm(middle_norm_, dnormed, dsum);
+    dh = run.flow->take(run.dtype, dnormed.shape);
+    run.ops.add(run.stream, dh, dnormed, dsum);
     run.show(name_, kBetween, dh);
   }
-  end_half();
+  if (!one_norm()) end_half();  // with one norm, dnormed is read below
 
-  const Tensor dqkv =
-      backward_of(inner, attention_, backward_of(inner, out_, add1_.backward_input(inner, dh)));
+  const Tensor dout = backward_of(inner, add1_, parallel() ? dsum : dh);
+  const Tensor dqkv = backward_of(inner, attention_, backward_of(inner, out_, dout));
   Tensor dx;
   if (first_norm_) {
     if (selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved));
-    dx = backward_norm(*first_norm_, backward_of(inner, *qkv_, dqkv), dh);
+    const Tensor dfirst = backward_of(inner, *qkv_, dqkv);
+    if (one_norm()) run.ops.add(run.stream, dfirst, dfirst, dnormed);
+    dx = backward_norm(*first_norm_, dfirst, dh);
   } else {
     dx = backward_of(run, *qkv_, dqkv);
     run.ops.add(run.stream, dx, dx, dh);
@@ -156,8 +185,10 @@ Tensor TransformerBlock::backward(Run& run, Tensor dy, Saved& saved) const {
 
 void TransformerBlock::backward_weight(Run& run, Saved& saved) const {
   if (last_norm_) last_norm_->backward_weight(run, saved);
+  add2_.backward_weight(run, saved);
   feed_forward_->backward_weight(run, saved);
-  middle_norm_.backward_weight(run, saved);
+  if (middle_norm_) middle_norm_->backward_weight(run, saved);
+  add1_.backward_weight(run, saved);
   out_.backward_weight(run, saved);
   attention_.backward_weight(run, saved);
   qkv_->backward_weight(run, saved);

@@ -3,7 +3,12 @@
 // 2302.13971):
 //   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.)));
 // with post-norm, as first published (Vaswani et al., arXiv 1706.03762) and used by BERT:
-//   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h))).
+//   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h)));
+// with norms of the parts' outputs, as in OLMo 2 (arXiv 2501.00656), or both of these and those of pre-norm, as in
+// Gemma 2 (arXiv 2408.00118):
+//   h = x + drop(norm(attention(x))),  y = h + drop(norm(mlp(h)));
+// with parallel parts (Wang & Komatsuzaki, GPT-J, 2021), which may share a norm:
+//   y = x + drop(attention(norm1(x))) + drop(mlp(norm2(x))).
 #pragma once
 
 #include <memory>
@@ -30,12 +35,21 @@ struct LatentShape {
   std::optional<double> norm_eps = {};  // for norms of latent vectors; none: TransformerShape::norm_eps
 };
 
-// What a block normalises: the input of each of its two parts (pre-norm), or the sum of the residual and the part's
-// output (post-norm).
-enum class NormOrder { BeforePart, AfterSum };
+// The norms of each of a block's two parts: of its input, of its output, and of the sum of the residual and its output,
+// which excludes the others.
+struct PartNorms {
+  bool input = true;
+  bool output = false;
+  bool sum = false;
+};
+
+// How the feed-forward network follows attention: it reads the sum to which attention has added; or the block's input,
+// as attention does, normalised by a norm of its own or by attention's.
+enum class PartOrder { OneAfterAnother, Parallel, ParallelWithOneNorm };
 
 struct TransformerShape {
-  NormOrder order = NormOrder::BeforePart;
+  PartNorms norms = {};
+  PartOrder order = PartOrder::OneAfterAnother;  // parallel parts have no norms of sums
   int64_t width = 0;  // C
   int64_t heads = 0;
   int64_t kv_heads = 0;  // `heads` or a divisor of it
@@ -56,6 +70,7 @@ struct TransformerShape {
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   AttentionScores scores = {};
   double norm_eps = 1e-5;
+  double residual_multiplier = 1;  // factor of the parts' outputs (ResidualAdd)
   double init_std = 0.02;
   double output_init_std = 0.02;  // for the two projections into the residual stream
   double hidden_dropout = 0;
@@ -76,8 +91,8 @@ std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const s
 class TransformerBlock final : public Layer {
  public:
   // Parameters are named <name>.norm1, <name>.attention.out, <name>.attention.* as in QueryKeyValue or
-  // LatentProjections, <name>.norm2, <name>.mlp.{up,down} or, with experts, <name>.mlp.* as in Experts, and
-  // <name>.mlp.shared.{up,down,gate} for a shared expert.
+  // LatentProjections, <name>.norm2, <name>.mlp.{up,down} or, with experts, <name>.mlp.* as in Experts,
+  // <name>.mlp.shared.{up,down,gate} for a shared expert, and <name>.{attention,mlp}.output_norm.
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
@@ -96,19 +111,23 @@ class TransformerBlock final : public Layer {
   TransformerBlock(BlockBuilder& builder, const std::string& name, const TransformerShape& shape,
                    const AttentionHeads& heads);
 
-  // Members are declared, and so register their parameters, in the order of the forward pass. Both NormOrders have a
-  // norm between attention and the feed-forward network; the other norm is first (BeforePart) or last (AfterSum).
+  bool parallel() const { return order_ != PartOrder::OneAfterAnother; }
+  bool one_norm() const { return order_ == PartOrder::ParallelWithOneNorm; }
+
+  // Members are declared, and so register their parameters, in the order of the forward pass.
   std::string name_;
   bool selective_;
-  std::optional<Norm> first_norm_;
+  PartOrder order_;
+  std::optional<Norm> first_norm_;  // norm1 of inputs
   std::unique_ptr<HeadProjections> qkv_;
   AttentionCore attention_;
   RowLinear out_;
-  DropoutAdd add1_;
-  Norm middle_norm_;
+  ResidualAdd add1_;
+  std::optional<Norm> middle_norm_;  // norm2 of inputs, or norm1 of sums
   std::unique_ptr<FeedForward> feed_forward_;
-  DropoutAdd add2_;
-  std::optional<Norm> last_norm_;
+  ResidualAdd add2_;
+  std::optional<Norm> last_norm_;    // norm2 of sums
+  std::optional<SlotId> middle_;     // the feed-forward network's input, if no norm can repeat it
 };
 
 }  // namespace trifold

@@ -240,7 +240,7 @@ Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 // In a repeated forward the tensors that `shared` keeps may be in scratch, below the mark, so it is called first.
-Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, SharedExpert shared,
+Tensor Experts::forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x, SharedExpert shared,
                               Saved& saved) const {
   const Tensor sum = run.output().take(run.dtype, x.shape);
   const bool shared_first = run.repeats && shared;
@@ -251,7 +251,7 @@ Tensor Experts::forward_added(Run& run, const DropoutAdd& add, Tensor residual, 
   const Tensor overlapped = compute_output(run, y, shared_first ? SharedExpert{} : shared, saved);
   if (!shared_first) shared_output = overlapped;
   if (shared_output.rank() > 0) run.ops.add(run.stream, y, y, shared_output);
-  add.forward_to(run, sum, residual, y);
+  add.forward_to(run, sum, residual, y, saved);
   run.scratch.release(mark);
   return sum;
 }

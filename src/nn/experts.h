@@ -68,7 +68,7 @@
 #include "core/choices.h"
 #include "nn/exchanged_rows.h"
 #include "nn/expert_capacity.h"
-#include "nn/layers.h"
+#include "nn/residual.h"
 
 namespace trifold {
 
@@ -114,8 +114,8 @@ class Experts final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
   // Computes the shared expert on run.stream, forward or backward. The result [T, C] is in run.scratch or run.flow.
   using SharedExpert = std::optional<FunctionRef<Tensor()>>;
-  // residual + dropout(forward(x) + shared()), with the dropout of `add`, in run.output().
-  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, SharedExpert shared,
+  // The sum of `add`, whose x is forward(x) + shared(), in run.output().
+  Tensor forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x, SharedExpert shared,
                        Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {  // [T, C] -> [T, C]
     return backward_input(run, dy, {}, saved);

@@ -113,30 +113,4 @@ Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dx;
 }
 
-Tensor DropoutAdd::forward(Run& run, Tensor residual, Tensor x) const {
-  const Tensor y = run.keep->take(run.dtype, x.shape);
-  forward_to(run, y, residual, x);
-  return y;
-}
-
-void DropoutAdd::forward_to(Run& run, Tensor y, Tensor residual, Tensor x) const {
-  if (drops(run))
-    for_each_dropout(run, probability_, key_, row_part_, x,
-                     [&](int64_t begin, int64_t end, const Dropout& dropout) {
-                       run.ops.dropout_add(run.stream, y.rows(begin, end), residual.rows(begin, end),
-                                           x.rows(begin, end), dropout);
-                     });
-  else
-    run.ops.add(run.stream, y, residual, x);
-  show_sum(run, y);
-}
-
-Tensor DropoutAdd::backward_input(Run& run, Tensor dy) const {
-  if (!drops(run)) return dy;
-  const Tensor dx = run.flow->take(run.dtype, dy.shape);
-  drop_activation(run, dx, dy, probability_, key_, row_part_);
-  run.show(name_, "input gradient", dx);
-  return dx;
-}
-
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// Layers whose computation is not cut over the tensor axis: normalisation, activation, dropout. R =
+// Layers whose computation is not cut over the tensor axis: normalisation, activation. R =
 // rows of the micro-batch (samples * positions) on this rank, C = width.
 #pragma once
 
@@ -71,30 +71,6 @@ class Activation final : public Layer {
   std::string name_;
   ActivationKind kind_;
   SlotId x_;
-};
-
-// y = residual + dropout(x). The mask is keyed by (seed, name, global sample, position, column), so it is the same on
-// every mesh, and backward regenerates it. The residual's gradient is dy itself; `backward_input` returns the gradient
-// of x, which is dy if nothing is dropped.
-class DropoutAdd {
- public:
-  DropoutAdd(BlockBuilder& builder, const std::string& name, double probability)
-      : name_(name),
-        probability_(probability),
-        row_part_(builder.row_part()),
-        key_(philox_key(builder.seed(), name)) {}
-  Tensor forward(Run& run, Tensor residual, Tensor x) const;             // [R, C], [R, C] -> [R, C]
-  void forward_to(Run& run, Tensor y, Tensor residual, Tensor x) const;  // into the caller's y
-  Tensor backward_input(Run& run, Tensor dy) const;                      // [R, C] -> [R, C]
-  // For a layer that fuses the residual addition with writing x, if nothing is dropped.
-  bool drops(const Run& run) const { return probability_ > 0 && run.training; }
-  void show_sum(Run& run, Tensor y) const { run.show(name_, "output", y); }
-
- private:
-  std::string name_;
-  double probability_;
-  int row_part_;
-  PhiloxKey key_;
 };
 
 }  // namespace trifold

@@ -104,11 +104,11 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 // A single rank computes the whole product and adds the residual as it writes the result.
-Tensor RowLinear::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x,
+Tensor RowLinear::forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x,
                                 Saved& saved) const {
-  if (!region_.alone() || add.drops(run)) {
+  if (!region_.alone() || !add.only_adds(run)) {
     Run brief = run.keeping_in(run.scratch);
-    return add.forward(run, residual, forward(brief, x, saved));
+    return add.forward(run, residual, forward(brief, x, saved), saved);
   }
   const Tensor w = run.weight(weight_);
   saved[x_] = x;

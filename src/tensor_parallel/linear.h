@@ -9,6 +9,7 @@
 #include <string>
 
 #include "nn/layers.h"
+#include "nn/residual.h"
 #include "tensor_parallel/regions.h"
 
 namespace trifold {
@@ -55,8 +56,8 @@ class RowLinear final : public Layer {
   RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init,
             bool bias = true);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [R, in/tp] -> [Ro, out]
-  // residual + dropout(forward(x)), with the dropout of `add`.
-  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
+  // The sum of `add`, whose x is forward(x).
+  Tensor forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x, Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as in ColumnLinear

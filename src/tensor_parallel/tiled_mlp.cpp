@@ -91,15 +91,15 @@ Tensor TiledMlp::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 // A single rank adds the residual as it writes the product.
-Tensor TiledMlp::forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x,
+Tensor TiledMlp::forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x,
                                Saved& saved) const {
   saved[x_] = x;
-  if (run.repeats) return {};
+  if (run.repeats && !add.keeps_input()) return {};
   const Tensor sum = run.output().take(run.dtype, residual.shape);
-  if (!region_.alone() || add.drops(run)) {
+  if (!region_.alone() || !add.only_adds(run)) {
     const Arena::Mark mark = run.scratch.mark();
     Run brief = run.keeping_in(run.scratch);
-    add.forward_to(run, sum, residual, forward(brief, x, saved));
+    add.forward_to(run, sum, residual, forward(brief, x, saved), saved);
     run.scratch.release(mark);
     return sum;
   }

@@ -24,9 +24,9 @@ class TiledMlp final : public Layer {
   TiledMlp(BlockBuilder& builder, const std::string& name, int64_t width, int64_t ffn,
            ActivationKind activation, bool bias, Init up, Init down, int64_t tiles);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, C] -> [Ro, C]
-  // residual + dropout(forward(x)), with the dropout of `add`, in run.output(). Computes nothing if the output is not
-  // read (Run::repeats).
-  Tensor forward_added(Run& run, const DropoutAdd& add, Tensor residual, Tensor x, Saved& saved) const;
+  // The sum of `add`, whose x is forward(x), in run.output(). Computes nothing if neither the sum (Run::repeats) nor x
+  // is read.
+  Tensor forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x, Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> [Ro, C]
   void backward_weight(Run& run, Saved& saved) const override;
   bool weight_backward_reads_weights() const override { return true; }

@@ -63,7 +63,7 @@ class HeldUp final : public Layer {
   }
 
   Experts experts_;
-  DropoutAdd add_;
+  ResidualAdd add_;
   mutable std::atomic<bool> computed_ = false, over_ = false;
 };
 

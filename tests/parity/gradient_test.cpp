@@ -61,8 +61,17 @@ TransformerShape tiled(TransformerShape shape) {
 }
 
 std::unique_ptr<TransformerBlock> post_norm(BlockBuilder& b, TransformerShape shape) {
-  shape.order = NormOrder::AfterSum;
+  shape.norms = {.input = false, .sum = true};
   shape.scores.sight = AttentionSight::Both;
+  return transformer(b, shape);
+}
+
+// Blocks with norms of outputs, or with parallel parts; all with a multiplier of the parts' outputs.
+std::unique_ptr<TransformerBlock> joined(BlockBuilder& b, TransformerShape shape, PartNorms norms,
+                                         PartOrder order = PartOrder::OneAfterAnother) {
+  shape.norms = norms;
+  shape.order = order;
+  shape.residual_multiplier = 0.7;
   return transformer(b, shape);
 }
 
@@ -315,6 +324,34 @@ std::vector<GradientCase> cases_without_experts() {
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Swiglu, false); }, rows, rows},
       {"AttentionCore", [](B& b) { return attention(b, 0.3, {AttentionSight::Both}); }, packed(3, kWidth),
        columns(kWidth)},
+      {"TransformerBlock", [](B& b) { return joined(b, block_shape(0.2), {.input = false, .output = true}); },
+       rows, rows},
+      {"TransformerBlock",
+       [](B& b) { return joined(b, llama_shape(2, true), {.input = false, .output = true}); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return joined(b, llama_shape(2), {.output = true}); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return joined(b, block_shape(0.2, true), {.output = true}); }, rows,
+       rows},
+      {"Recompute",
+       [](B& b) {
+         return std::make_unique<Recompute>(b, joined(b, tiled(block_shape(0.2)), {.output = true}));
+       },
+       rows, rows},
+      {"TransformerBlock", [](B& b) { return joined(b, block_shape(0.2), {}, PartOrder::Parallel); }, rows,
+       rows},
+      {"TransformerBlock",
+       [](B& b) { return joined(b, llama_shape(2, true), {.output = true}, PartOrder::Parallel); }, rows,
+       rows},
+      {"TransformerBlock",
+       [](B& b) { return joined(b, block_shape(0.2), {}, PartOrder::ParallelWithOneNorm); }, rows, rows},
+      {"TransformerBlock",
+       [](B& b) { return joined(b, tiled(llama_shape(1, true)), {}, PartOrder::ParallelWithOneNorm); }, rows,
+       rows},
+      {"Recompute",
+       [](B& b) {
+         return std::make_unique<Recompute>(
+             b, joined(b, llama_shape(2), {.output = true}, PartOrder::ParallelWithOneNorm));
+       },
+       rows, rows},
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
        stream(7)},
       {"VocabEmbedding",

@@ -45,6 +45,21 @@ struct Names<RopeType> {
   static constexpr Named<RopeType> kAll[] = {{RopeType::Rope, "rope"}, {RopeType::Yarn, "yarn"}};
 };
 
+// The norms of a transformer layer's two parts, and whether the parts read the same input (models/transformer.h).
+enum class NormPosition { Input, Output, Both };
+template <>
+struct Names<NormPosition> {
+  static constexpr Named<NormPosition> kAll[] = {
+      {NormPosition::Input, "input"}, {NormPosition::Output, "output"}, {NormPosition::Both, "both"}};
+};
+enum class ParallelResidual { None, TwoNorms, OneNorm };
+template <>
+struct Names<ParallelResidual> {
+  static constexpr Named<ParallelResidual> kAll[] = {{ParallelResidual::None, "none"},
+                                                     {ParallelResidual::TwoNorms, "two_norms"},
+                                                     {ParallelResidual::OneNorm, "one_norm"}};
+};
+
 template <>
 struct Names<Normalization> {
   static constexpr Named<Normalization> kAll[] = {{Normalization::LayerNorm, "LayerNorm"},

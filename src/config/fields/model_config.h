@@ -65,6 +65,9 @@ struct ModelConfig {
   bool untie_embeddings_and_output_weights = false;
   Normalization normalization = Normalization::LayerNorm;
   double norm_epsilon = 1e-5;
+  NormPosition norm_position = NormPosition::Input;
+  ParallelResidual parallel_residual = ParallelResidual::None;
+  double residual_multiplier = 1;             // of the outputs of each layer's two parts
   std::optional<double> latent_norm_epsilon;  // stays unset; norm_epsilon
   bool swiglu = false;
   bool squared_relu = false;

@@ -14,6 +14,8 @@ constexpr std::string_view kBertExcludes[] = {"position-embedding-type",
                                               "swiglu",
                                               "squared-relu",
                                               "disable-bias-linear",
+                                              "norm-position",
+                                              "parallel-residual",
                                               "num-experts",
                                               "untie-embeddings-and-output-weights",
                                               "sample-prompt"};

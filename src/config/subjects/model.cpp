@@ -37,6 +37,26 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
       .excludes("num-experts", "because experts have no biases", "leave it out");
 }
 
+// The shape of a layer around its two parts, attention and the feed-forward network.
+void add_residual_stream(OptionTable& table, ModelConfig& model) {
+  table.add(
+      "norm-position", &model.norm_position,
+      "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
+      "stream, as in OLMo 2; or of both, as in Gemma 2.");
+  table
+      .add(
+          "parallel-residual", &model.parallel_residual,
+          "Attention and feed-forward network both read the layer's input: each with a norm, as in GPT-NeoX, or "
+          "with one norm, as in Phi-2.")
+      .excludes({"norm-position", "output"}, "because the parts' inputs have no norms",
+                "leave one of them out");
+  constexpr Range kFactor{0, 1e6, true, false};
+  table
+      .add("residual-multiplier", &model.residual_multiplier,
+           "Multiply what attention and feed-forward networks add to the residual stream by this (Granite).")
+      .bounds = kFactor;
+}
+
 // The sizes of a model in a file are read from it.
 void make_sizes_optional(OptionTable& table) {
   for (const char* name : {"num-layers", "hidden-size", "num-attention-heads", "seq-length"})
@@ -92,6 +112,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .absent("--seq-length");
   add_attention(table, model);
   add_architecture(table, model);
+  add_residual_stream(table, model);
   add_experts(table, model);
   table.add("vocab-size", &model.vocab_size, "Tokens of the vocabulary, before padding.")
       .range(1, kMaxSize)

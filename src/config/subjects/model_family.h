@@ -24,7 +24,7 @@ struct ModelFamily {
   // Projections into the residual stream are initialised smaller the more there are, as in GPT-2; blocks that normalize
   // the sum do not need it.
   bool scales_residual_init;
-  // A layer ends with the norm of its sum, which backward needs (NormOrder::AfterSum of models/transformer.h).
+  // A layer ends with the norm of its sum, which backward needs (PartNorms::sum of models/transformer.h).
   bool normalizes_sums;
   // The output layer can be cut into parts (--pipeline-vocab-parts).
   bool cuts_head;
