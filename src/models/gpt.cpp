@@ -8,7 +8,8 @@ namespace trifold {
 
 GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
                            const TokenParts& parts)
-    : dropout_(config.hidden_dropout),
+    : multiplier_(config.embedding_multiplier),
+      dropout_(config.hidden_dropout),
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
       embedding_(builder, "embedding", padded_vocab,
@@ -19,16 +20,20 @@ GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int
 
 Tensor GptEmbedding::forward(Run& run, Tensor earlier, Saved& saved) const {
   const Tensor y = embedding_.forward(run, earlier, saved);
+  if (multiplier_ != 1) run.ops.scale(run.stream, y, multiplier_);
   if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
   return y;
 }
 
 Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
+  const bool drops = dropout_ > 0 && run.training;
   Tensor dx = dy;
-  if (dropout_ > 0 && run.training) {
-    dx = run.flow->take(run.dtype, dy.shape);
+  if (drops || multiplier_ != 1) dx = run.flow->take(run.dtype, dy.shape);
+  if (drops)
     drop_activation(run, dx, dy, dropout_, key_, row_part_);
-  }
+  else if (multiplier_ != 1)
+    run.ops.copy(run.stream, dx, dy);
+  if (multiplier_ != 1) run.ops.scale(run.stream, dx, multiplier_);
   return embedding_.backward_input(run, dx, saved);
 }
 
@@ -49,13 +54,17 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
                          : builder.sharded_part("head.weight", shape, part.index, part.parts, init, true);
 }
 
+LogitForm logit_form(const ModelConfig& config) {
+  return {1 / config.logits_scaling, config.final_logit_softcapping.value_or(0)};
+}
+
 }  // namespace
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                  int64_t chunk_rows)
     : norm_(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon),
       loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size,
-            chunk_rows) {}
+            chunk_rows, {}, logit_form(config)) {}
 
 // The loss no longer needs the norm's result when it returns.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
@@ -95,7 +104,7 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
   if (part.first())
     norm.emplace(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon);
   const ParamId weight = head_weight(builder, config, tokens, padded_vocab, part);
-  VocabPart layer(builder, "head", weight, *config.vocab_size, part);
+  VocabPart layer(builder, "head", weight, *config.vocab_size, part, logit_form(config));
   if (!norm) return std::make_unique<VocabPart>(std::move(layer));
   return std::make_unique<NormedVocabPart>(std::move(*norm), std::move(layer));
 }

@@ -13,7 +13,7 @@
 
 namespace trifold {
 
-// First block: embedding, then dropout.
+// First block: embedding, times a constant, then dropout.
 class GptEmbedding final : public Layer {
  public:
   // `parts`, and `earlier` of forward, as in VocabEmbedding.
@@ -25,6 +25,7 @@ class GptEmbedding final : public Layer {
   std::vector<ParamId> tokens() const { return embedding_.tokens(); }
 
  private:
+  double multiplier_;
   double dropout_;
   int row_part_;
   PhiloxKey key_;

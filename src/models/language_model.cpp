@@ -71,8 +71,10 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
   // Scores are scaled by the width of keys without the zeros that pad them to the width of a head.
-  shape.scores.scale = rotary_score_scale(config) * std::sqrt(static_cast<double>(head_width(config)) /
-                                                              static_cast<double>(key_width(config)));
+  const auto head = static_cast<double>(head_width(config));
+  shape.scores.scale = rotary_score_scale(config) *
+                       (config.softmax_scale ? *config.softmax_scale * std::sqrt(head)
+                                             : std::sqrt(head / static_cast<double>(key_width(config))));
   if (config.window_size) {
     shape.scores.left = config.window_size->left;
     shape.scores.right = family_of_model(config).causal ? -1 : config.window_size->right;

@@ -97,7 +97,7 @@ int64_t VocabCrossEntropy::device_chunk_rows(int64_t vocab) {
 }
 
 VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
-                                     int64_t chunk_rows, std::optional<ParamId> bias)
+                                     int64_t chunk_rows, std::optional<ParamId> bias, LogitForm form)
     : name_(std::move(name)),
       region_(builder),
       vocab_(vocab),
@@ -105,7 +105,10 @@ VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, Pa
       first_id_(builder.params()[weight].shard.local.offset[0]),
       weight_(weight),
       bias_(bias),
-      dx_(builder.slot()) {}
+      form_(form),
+      dx_(builder.slot()) {
+  check(!bias || (form.scale == 1 && form.soft_cap == 0), "{}: logits with a bias have no other form", name_);
+}
 
 Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
   check(!region_.slices(),
@@ -147,11 +150,13 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 void VocabCrossEntropy::find_logits(Run& run, Tensor logits, Tensor x) const {
-  if (bias_) run.ops.fill_rows(run.stream, logits, run.weight(*bias_));
-  run.ops.gemm(run.stream, logits, x, false, run.weight(weight_), true, 1.0, bias_ ? 1.0 : 0.0);
+  if (!bias_) return compute_logits(run, form_, logits, x, run.weight(weight_));
+  run.ops.fill_rows(run.stream, logits, run.weight(*bias_));
+  run.ops.gemm(run.stream, logits, x, false, run.weight(weight_), true, 1.0, 1.0);
 }
 
-// The logits are overwritten by their gradient, used for both products of the adjoint, and released.
+// The logits are overwritten by their gradient, unless a soft cap needs both, used for both products of the adjoint, and
+// released.
 void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor w = run.weight(weight_);
@@ -161,10 +166,12 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
       VocabStatistics::take(run.scratch, accumulate_type(run.dtype), losses.elements());
   find_logits(run, logits, x);
   run.show(name_, "logits", logits);
+  const Tensor gradient =
+      form_.soft_cap > 0 && run.has_backward() ? run.scratch.take(run.dtype, logits.shape) : logits;
   const bool at_once = run.has_backward() && region_.alone();
   const Tensor weights = chunk.of(run.batch->loss_weight.flat());
   if (at_once)
-    run.ops.cross_entropy_all(run.stream, logits, max, sum, target, logits, labels, weights,
+    run.ops.cross_entropy_all(run.stream, gradient, max, sum, target, logits, labels, weights,
                               run.loss_factor(), first_id_, vocab_);
   else
     find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
@@ -173,13 +180,14 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   run.show(name_, kLabelLogits, target);
   if (run.has_backward()) {
     if (!at_once)
-      run.ops.cross_entropy_backward(run.stream, logits, logits, max, sum, labels, weights, run.loss_factor(),
+      run.ops.cross_entropy_backward(run.stream, gradient, logits, max, sum, labels, weights, run.loss_factor(),
                                      first_id_, vocab_);
-    run.show(name_, "gradient of the logits", logits);
-    run.ops.gemm(run.stream, dx, logits, false, w, false, 1.0, 0.0);
+    undo_soft_cap(run, form_, gradient, logits);
+    run.show(name_, "gradient of the logits", gradient);
+    run.ops.gemm(run.stream, dx, gradient, false, w, false, form_.scale, 0.0);
     const bool adds = run.adds_to(weight_, bias_);
-    run.ops.gemm(run.stream, run.grad(weight_), logits, true, x, false, 1.0, adds ? 1.0 : 0.0);
-    if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), logits, adds);
+    run.ops.gemm(run.stream, run.grad(weight_), gradient, true, x, false, form_.scale, adds ? 1.0 : 0.0);
+    if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), gradient, adds);
   }
   run.scratch.release(mark);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nn/layer.h"
+#include "tensor_parallel/logits.h"
 #include "tensor_parallel/regions.h"
 #include "tensor_parallel/vocab_statistics.h"
 
@@ -58,7 +59,7 @@ class VocabEmbedding final : public Layer {
   SlotId dy_;
 };
 
-// logits = x E^T (+ bias), then the cross entropy with batch.labels. E [V, C], with V cut over the axis, is the head's
+// logits = x E^T (+ bias), or in another form (logits.h), then the cross entropy with batch.labels. E [V, C], with V cut over the axis, is the head's
 // own weight or a second use of the token embedding; the optional bias [V] is cut in the same way. Adds the weighted
 // sum of the losses to run.loss_sum and the weights to run.weight_sum; backward computes the gradient of run.loss_scale
 // * loss_sum.
@@ -73,9 +74,10 @@ class VocabCrossEntropy final : public Layer {
   // And before the losses, in chunks of rows in order: the largest logit of each row, and its label's.
   static constexpr std::string_view kLargestLogits = "largest logits";
   static constexpr std::string_view kLabelLogits = "logits of the labels";
-  // `chunk_rows` 0: rows_of_chunk(vocab), whose logits over all ranks take some tens of MiB.
+  // `chunk_rows` 0: rows_of_chunk(vocab), whose logits over all ranks take some tens of MiB. Logits with a bias have no
+  // other `form`.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
-                    int64_t chunk_rows = 0, std::optional<ParamId> bias = {});
+                    int64_t chunk_rows = 0, std::optional<ParamId> bias = {}, LogitForm form = {});
   // `chunk_rows` for a device: some thousands, because E's gradient is read and written once for each chunk, which with
   // fewer rows takes as long as the product itself.
   static int64_t device_chunk_rows(int64_t vocab);
@@ -104,6 +106,7 @@ class VocabCrossEntropy final : public Layer {
   int64_t first_id_;  // first token id of this rank's columns
   ParamId weight_;
   std::optional<ParamId> bias_;
+  LogitForm form_;
   SlotId dx_;
 };
 

@@ -6,13 +6,15 @@
 
 namespace trifold {
 
-VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part)
+VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part,
+                     LogitForm form)
     : name_(std::move(name)),
       region_(builder),
       part_(part),
       vocab_(vocab),
       first_id_(builder.params()[weight].shard.local.offset[0]),
       weight_(weight),
+      form_(form),
       x_(builder.slot()),
       logits_(builder.slot()),
       statistics_(builder.slot()) {}
@@ -66,7 +68,7 @@ void VocabPart::find_logits(Run& run, Tensor x, const VocabStatistics& all, Tens
     const Arena::Mark keep_mark = run.keep->mark();
     const Tensor chunk = run.has_backward() ? logits.rows(begin, end)
                                             : run.keep->take(run.dtype, {end - begin, w.row_count()});
-    run.ops.gemm(run.stream, chunk, x.rows(begin, end), false, w, true, 1.0, 0.0);
+    compute_logits(run, form_, chunk, x.rows(begin, end), w);
     run.show(name_, "logits", chunk);
     const VocabStatistics sum = all.rows(begin, end);
     const VocabStatistics part =
@@ -97,8 +99,7 @@ Tensor VocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor statistics = part_.last() ? saved[statistics_] : with_statistics(run, dy).statistics;
   const VocabStatistics all = VocabStatistics::in(statistics, rows_of(run));
   const Tensor logits = saved[logits_];
-  run.ops.cross_entropy_backward(run.stream, logits, logits, all.max, all.sum, run.batch->labels.flat(),
-                                 run.batch->loss_weight.flat(), run.loss_factor(), first_id_, vocab_);
+  find_gradient(run, all, logits);
   run.show(name_, "gradient of the logits", logits);
   const Tensor later = part_.last() ? Tensor{} : with_statistics(run, dy).activation;
   if (part_.first()) {
@@ -112,11 +113,30 @@ Tensor VocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dx.all;
 }
 
+void VocabPart::find_gradient(Run& run, const VocabStatistics& all, Tensor logits) const {
+  const Tensor labels = run.batch->labels.flat();
+  const Tensor weights = run.batch->loss_weight.flat();
+  if (form_.soft_cap == 0)
+    return run.ops.cross_entropy_backward(run.stream, logits, logits, all.max, all.sum, labels, weights,
+                                          run.loss_factor(), first_id_, vocab_);
+  for_each_chunk(run.stream, logits.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
+    const Arena::Mark mark = run.scratch.mark();
+    const Tensor chunk = logits.rows(begin, end);
+    const Tensor gradient = run.scratch.take(run.dtype, chunk.shape);
+    const VocabStatistics rows = all.rows(begin, end);
+    run.ops.cross_entropy_backward(run.stream, gradient, chunk, rows.max, rows.sum, labels.rows(begin, end),
+                                   weights.rows(begin, end), run.loss_factor(), first_id_, vocab_);
+    undo_soft_cap(run, form_, gradient, chunk);
+    run.ops.copy(run.stream, chunk, gradient);
+    run.scratch.release(mark);
+  });
+}
+
 // dx = this part's gradient of x + `later`, the gradient from later parts, if there are any.
 void VocabPart::add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor logits) const {
   const Arena::Mark mark = run.scratch.mark();
   const Region::Sum sum = region_.take_sum(run, run.scratch, logits.row_count(), dx.last_dim());
-  run.ops.gemm(run.stream, sum.partial, logits, false, run.weight(weight_), false, 1.0, 0.0);
+  run.ops.gemm(run.stream, sum.partial, logits, false, run.weight(weight_), false, form_.scale, 0.0);
   run.show(name_, "input gradient", sum.partial);
   region_.add_up(run, sum, run.stream);
   if (!part_.last())
@@ -130,7 +150,8 @@ void VocabPart::backward_weight(Run& run, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor x = region_.gather_rows(run, saved[x_], run.scratch, run.stream);
   const bool adds = run.adds_to(weight_);
-  run.ops.gemm(run.stream, run.grad(weight_), saved[logits_], true, x, false, 1.0, adds ? 1.0 : 0.0);
+  run.ops.gemm(run.stream, run.grad(weight_), saved[logits_], true, x, false, form_.scale,
+               adds ? 1.0 : 0.0);
   run.scratch.release(mark);
 }
 

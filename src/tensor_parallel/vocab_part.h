@@ -15,6 +15,7 @@
 #include "nn/layer.h"
 #include "nn/layers.h"
 #include "nn/row_statistics.h"
+#include "tensor_parallel/logits.h"
 #include "tensor_parallel/regions.h"
 #include "tensor_parallel/vocab_statistics.h"
 
@@ -32,7 +33,8 @@ class VocabPart final : public Layer {
  public:
   // `weight`: this part's V/K rows of [V, C], cut over the tensor ranks; a parameter of the head, or a second use of a
   // part of the token embedding. Ids from `vocab` on are padding.
-  VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part);
+  VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part,
+            LogitForm form = {});
 
   // The number of statistics that are passed on with x for each of the R rows, in accumulate_type.
   static constexpr int64_t kRowStatistics = VocabStatistics::kCount;
@@ -51,6 +53,8 @@ class VocabPart final : public Layer {
  private:
   WithStatistics with_statistics(Run& run, Tensor all) const;
   void find_logits(Run& run, Tensor x, const VocabStatistics& all, Tensor logits) const;
+  // Overwrites the logits by their gradient.
+  void find_gradient(Run& run, const VocabStatistics& all, Tensor logits) const;
   void add_losses(Run& run, const VocabStatistics& all) const;
   void add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor logits) const;
 
@@ -60,6 +64,7 @@ class VocabPart final : public Layer {
   int64_t vocab_;
   int64_t first_id_;  // first token id of this rank's rows of `weight`
   ParamId weight_;
+  LogitForm form_;
   SlotId x_, logits_, statistics_;
 };
 

@@ -1,4 +1,4 @@
-// Norms of outputs, parallel parts and multipliers: the same curve on every mesh.
+// Norms of outputs, parallel parts, multipliers and soft caps of logits: the same curve on every mesh.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"
@@ -18,7 +18,11 @@ PretrainConfig block_run(const BlockForm& form) {
   make_llama(model, 2);
   model.norm_position = form.norms;
   model.parallel_residual = form.parallel;
+  model.embedding_multiplier = 4;
   model.residual_multiplier = 0.6;
+  model.logits_scaling = 0.5;
+  model.softmax_scale = 0.3;
+  model.final_logit_softcapping = 3;
   model.hidden_dropout = 0.1;
   config.precision.f64 = true;
   config.batch.micro_batch_size = 1;
@@ -53,10 +57,11 @@ TEST(Block, CurvesAgreeOnEveryMesh) {
     const PretrainConfig base = block_run(form);
     const Curve one = train_and_evaluate(base);
     EXPECT_LT(one.losses.back(), one.losses.front());
-    for (const BlockMesh& mesh : {BlockMesh{1, 2, 1, 0, RecomputeGranularity::Selective},
-                                  {2, 2, 1, 2, RecomputeGranularity::Full},
-                                  {1, 1, 2, 0, RecomputeGranularity::None, "zb-h1"},
-                                  {2, 1, 2, 3, RecomputeGranularity::Selective, "1f1b", 2}}) {
+    for (const BlockMesh& mesh :
+         {BlockMesh{1, 2, 1, 0, RecomputeGranularity::Selective},
+          {2, 2, 1, 2, RecomputeGranularity::Full},
+          {1, 1, 2, 0, RecomputeGranularity::None, "zb-h1"},
+          {2, 1, 2, 3, RecomputeGranularity::Selective, "1f1b", 2}}) {
       SCOPED_TRACE(fmt::format("norms {} parallel {}: dp {} tp {} pp {} zero {} {} recompute {}",
                                static_cast<int>(form.norms), static_cast<int>(form.parallel), mesh.dp,
                                mesh.tp, mesh.pp, mesh.zero, mesh.schedule, static_cast<int>(mesh.recompute)));
@@ -79,7 +84,11 @@ TEST(Block, EveryChoiceCounts) {
   };
   EXPECT_NE(changed([](ModelConfig& model) { model.norm_position = NormPosition::Input; }), loss);
   EXPECT_NE(changed([](ModelConfig& model) { model.parallel_residual = ParallelResidual::None; }), loss);
+  EXPECT_NE(changed([](ModelConfig& model) { model.embedding_multiplier = 1; }), loss);
   EXPECT_NE(changed([](ModelConfig& model) { model.residual_multiplier = 1; }), loss);
+  EXPECT_NE(changed([](ModelConfig& model) { model.logits_scaling = 1; }), loss);
+  EXPECT_NE(changed([](ModelConfig& model) { model.softmax_scale.reset(); }), loss);
+  EXPECT_NE(changed([](ModelConfig& model) { model.final_logit_softcapping.reset(); }), loss);
 }
 
 }  // namespace

@@ -75,6 +75,13 @@ std::unique_ptr<TransformerBlock> joined(BlockBuilder& b, TransformerShape shape
   return transformer(b, shape);
 }
 
+ModelConfig with_multipliers(ModelConfig config) {
+  config.embedding_multiplier = 3;
+  config.logits_scaling = 0.25;
+  config.final_logit_softcapping = 1.5;
+  return config;
+}
+
 std::unique_ptr<TiledMlp> tiled_mlp(BlockBuilder& b, ActivationKind activation, bool bias) {
   return std::make_unique<TiledMlp>(b, "mlp", kWidth, 20, activation, bias, kNormal, kNormal, 4);
 }
@@ -352,6 +359,19 @@ std::vector<GradientCase> cases_without_experts() {
              b, joined(b, llama_shape(2), {.output = true}, PartOrder::ParallelWithOneNorm));
        },
        rows, rows},
+      {"GptEmbedding",
+       [](B& b) { return std::make_unique<GptEmbedding>(b, with_multipliers(tiny_model(0.4)), 16); }, none,
+       rows},
+      {"GptEmbedding",
+       [](B& b) { return std::make_unique<GptEmbedding>(b, with_multipliers(tiny_llama()), 16); }, none,
+       rows},
+      {"GptHead",
+       [](B& b) {
+         return std::make_unique<GptHead>(b, with_multipliers(tiny_llama()), lone_table(b), 16, 4);
+       },
+       rows, none},
+      {"VocabPart",
+       [](B& b) { return std::make_unique<HeadInParts>(b, with_multipliers(tiny_llama()), 4); }, rows, none},
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
        stream(7)},
       {"VocabEmbedding",

@@ -32,6 +32,7 @@ struct ModelConfig {
   std::optional<std::string> window_attn_skip_freq;  // which layers have a window; see layer_kinds
   SoftmaxType softmax_type = SoftmaxType::Vanilla;
   std::optional<double> attn_logit_softcapping;
+  std::optional<double> softmax_scale;  // stays unset; 1 / sqrt of the width of keys
   // Keys and values from a latent vector (tensor_parallel/latent_projections.h), and queries too if q_lora_rank is set.
   bool multi_latent_attention = false;
   std::optional<int64_t> q_lora_rank;
@@ -67,7 +68,9 @@ struct ModelConfig {
   double norm_epsilon = 1e-5;
   NormPosition norm_position = NormPosition::Input;
   ParallelResidual parallel_residual = ParallelResidual::None;
-  double residual_multiplier = 1;             // of the outputs of each layer's two parts
+  // Factors of the embedding and of the outputs of each layer's two parts; the divisor of logits, and their bound.
+  double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
+  std::optional<double> final_logit_softcapping;
   std::optional<double> latent_norm_epsilon;  // stays unset; norm_epsilon
   bool swiglu = false;
   bool squared_relu = false;

@@ -182,6 +182,12 @@ void add_attention(OptionTable& table, ModelConfig& model) {
       .absent("no bound")
       .bounds = {0, 1e6, true, false};
   table
+      .add("softmax-scale", &model.softmax_scale,
+           "Factor of the products of queries and keys, before the softmax.")
+      .takes("X")
+      .absent("1 / square root of the width of keys")
+      .bounds = {0, 1e6, true, false};
+  table
       .add(
           "no-rope-freq", &model.no_rope_freq,
           "Layers in which rope rotates nothing: every N-th, counted from 1, or a list of 1 (nothing) and 0.")

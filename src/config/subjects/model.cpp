@@ -37,23 +37,31 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
       .excludes("num-experts", "because experts have no biases", "leave it out");
 }
 
-// The shape of a layer around its two parts, attention and the feed-forward network.
+// The shape of a layer around its two parts, attention and the feed-forward network, and the factors of a model's ends.
 void add_residual_stream(OptionTable& table, ModelConfig& model) {
-  table.add(
-      "norm-position", &model.norm_position,
-      "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
-      "stream, as in OLMo 2; or of both, as in Gemma 2.");
+  table.add("norm-position", &model.norm_position,
+            "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
+            "stream, as in OLMo 2; or of both, as in Gemma 2.");
   table
-      .add(
-          "parallel-residual", &model.parallel_residual,
-          "Attention and feed-forward network both read the layer's input: each with a norm, as in GPT-NeoX, or "
-          "with one norm, as in Phi-2.")
-      .excludes({"norm-position", "output"}, "because the parts' inputs have no norms",
-                "leave one of them out");
+      .add("parallel-residual", &model.parallel_residual,
+           "Attention and feed-forward network both read the layer's input: each with a norm, as in GPT-NeoX, or "
+           "with one norm, as in Phi-2.")
+      .excludes({"norm-position", "output"}, "because the parts' inputs have no norms", "leave one of them out");
   constexpr Range kFactor{0, 1e6, true, false};
+  table
+      .add("embedding-multiplier", &model.embedding_multiplier,
+           "Multiply the output of the embedding by this (Gemma, Granite).")
+      .bounds = kFactor;
   table
       .add("residual-multiplier", &model.residual_multiplier,
            "Multiply what attention and feed-forward networks add to the residual stream by this (Granite).")
+      .bounds = kFactor;
+  table.add("logits-scaling", &model.logits_scaling, "Divide logits by this (Granite).").bounds = kFactor;
+  table
+      .add("final-logit-softcapping", &model.final_logit_softcapping,
+           "Bound logits smoothly: c x tanh(logit / c) (Gemma 2).")
+      .takes("C")
+      .absent("no bound")
       .bounds = kFactor;
 }
 
