@@ -54,6 +54,10 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
                          : builder.sharded_part("head.weight", shape, part.index, part.parts, init, true);
 }
 
+NormForm norm_form(const ModelConfig& config) {
+  return {config.normalization, config.norm_epsilon, gain_offset(config)};
+}
+
 LogitForm logit_form(const ModelConfig& config) {
   return {1 / config.logits_scaling, config.final_logit_softcapping.value_or(0)};
 }
@@ -62,7 +66,7 @@ LogitForm logit_form(const ModelConfig& config) {
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                  int64_t chunk_rows)
-    : norm_(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon),
+    : norm_(builder, "final_norm", config.hidden_size, norm_form(config)),
       loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size,
             chunk_rows, {}, logit_form(config)) {}
 
@@ -102,7 +106,7 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
                                           int64_t padded_vocab, PartIndex part) {
   std::optional<Norm> norm;
   if (part.first())
-    norm.emplace(builder, "final_norm", config.hidden_size, config.normalization, config.norm_epsilon);
+    norm.emplace(builder, "final_norm", config.hidden_size, norm_form(config));
   const ParamId weight = head_weight(builder, config, tokens, padded_vocab, part);
   VocabPart layer(builder, "head", weight, *config.vocab_size, part, logit_form(config));
   if (!norm) return std::make_unique<VocabPart>(std::move(layer));

@@ -82,6 +82,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.scores.soft_cap = config.attn_logit_softcapping.value_or(0);
   shape.scores.sinks = config.softmax_type == SoftmaxType::Learnable;
   shape.norm_eps = config.norm_epsilon;
+  shape.gain_offset = gain_offset(config);
   shape.norms = {.input = config.norm_position != NormPosition::Output,
                  .output = config.norm_position != NormPosition::Input};
   shape.order = part_order(config.parallel_residual);

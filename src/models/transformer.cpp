@@ -9,7 +9,7 @@ namespace {
 std::optional<Norm> norm_if(bool wanted, BlockBuilder& builder, const std::string& name,
                             const TransformerShape& shape) {
   if (!wanted) return std::nullopt;
-  return Norm(builder, name, shape.width, shape.norm, shape.norm_eps);
+  return Norm(builder, name, shape.width, NormForm{shape.norm, shape.norm_eps, shape.gain_offset});
 }
 
 ResidualShape residual_of(BlockBuilder& builder, const std::string& part, const TransformerShape& shape) {
@@ -26,6 +26,7 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   result.rotary_frequencies = shape.rotary_frequencies;
   if (shape.head_norm) result.head_norm = shape.norm;
   result.norm_eps = shape.norm_eps;
+  result.gain_offset = shape.gain_offset;
   return result;
 }
 
@@ -44,6 +45,7 @@ std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const s
   latent.key_scale = shape.latent->key_scale;
   latent.norm = shape.head_norm ? std::optional(shape.norm) : std::nullopt;
   latent.norm_eps = shape.latent->norm_eps.value_or(shape.norm_eps);
+  latent.gain_offset = shape.gain_offset;
   return std::make_unique<LatentProjections>(builder, name, heads, latent);
 }
 

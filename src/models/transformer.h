@@ -70,6 +70,7 @@ struct TransformerShape {
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   AttentionScores scores = {};
   double norm_eps = 1e-5;
+  double gain_offset = 0;  // NormForm::gain_offset of all norms
   double residual_multiplier = 1;  // factor of the parts' outputs (ResidualAdd)
   double init_std = 0.02;
   double output_init_std = 0.02;  // for the two projections into the residual stream

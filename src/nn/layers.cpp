@@ -5,18 +5,28 @@
 
 namespace trifold {
 
-Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normalization kind, double eps,
+namespace {
+
+// Gains are constant at first: 1 without an offset.
+Init initial_gain(const NormForm& form) {
+  check(form.gain_offset == 0 || form.gain_offset == 1, "the offset of gains is {}, not 0 or 1",
+        form.gain_offset);
+  return {form.gain_offset == 1 ? Init::Kind::Zeros : Init::Kind::Ones};
+}
+
+}  // namespace
+
+Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, const NormForm& form,
            bool inside)
     : name_(name),
-      kind_(kind),
+      form_(form),
       width_(width),
-      eps_(eps),
-      gain_(builder.replicated(name + ".gain", {width}, {Init::Kind::Ones}, false, inside)),
+      gain_(builder.replicated(name + ".gain", {width}, initial_gain(form), false, inside)),
       x_(builder.slot()),
       mean_(builder.slot()),
       rstd_(builder.slot()),
       dy_(builder.slot()) {
-  if (kind == Normalization::LayerNorm)
+  if (form.kind == Normalization::LayerNorm)
     bias_ = builder.replicated(name + ".bias", {width}, {Init::Kind::Zeros}, false, inside);
 }
 
@@ -28,27 +38,27 @@ Tensor Norm::forward(Run& run, Tensor x, Saved& saved) const {
 
 void Norm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
   const DType wide = accumulate_type(run.dtype);
-  if (kind_ == Normalization::LayerNorm) saved[mean_] = run.keep->take(wide, {rows});
+  if (form_.kind == Normalization::LayerNorm) saved[mean_] = run.keep->take(wide, {rows});
   saved[rstd_] = run.keep->take(wide, {rows});
 }
 
 void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[x_] = x;
-  if (kind_ == Normalization::LayerNorm)
+  if (form_.kind == Normalization::LayerNorm)
     run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
-                       eps_);
+                       form_.eps, form_.gain_offset);
   else
-    run.ops.rms_norm(run.stream, y, saved[rstd_], x, run.weight(gain_), eps_);
+    run.ops.rms_norm(run.stream, y, saved[rstd_], x, run.weight(gain_), form_.eps, form_.gain_offset);
   run.show(name_, "output", y);
 }
 
 Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
-  if (kind_ == Normalization::LayerNorm)
-    run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_));
+  if (form_.kind == Normalization::LayerNorm)
+    run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_), form_.gain_offset);
   else
-    run.ops.rms_norm_backward(run.stream, dx, dy, saved[x_], saved[rstd_], run.weight(gain_));
+    run.ops.rms_norm_backward(run.stream, dx, dy, saved[x_], saved[rstd_], run.weight(gain_), form_.gain_offset);
   run.show(name_, "input gradient", dx);
   return dx;
 }
@@ -56,11 +66,11 @@ Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
 Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
-  if (kind_ == Normalization::LayerNorm)
+  if (form_.kind == Normalization::LayerNorm)
     run.ops.layer_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[mean_], saved[rstd_],
-                                    run.weight(gain_));
+                                    run.weight(gain_), form_.gain_offset);
   else
-    run.ops.rms_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[rstd_], run.weight(gain_));
+    run.ops.rms_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[rstd_], run.weight(gain_), form_.gain_offset);
   return dx;
 }
 
@@ -74,18 +84,18 @@ Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) 
   saved[dy_] = dy;
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
   const bool adds = adds_to_gradients(run);
-  if (kind_ == Normalization::LayerNorm)
+  if (form_.kind == Normalization::LayerNorm)
     run.ops.layer_norm_backward_all(run.stream, dx, run.grad(gain_), run.grad(bias_), residual, dy, saved[x_],
-                                    saved[mean_], saved[rstd_], run.weight(gain_), adds);
+                                    saved[mean_], saved[rstd_], run.weight(gain_), adds, form_.gain_offset);
   else
     run.ops.rms_norm_backward_all(run.stream, dx, run.grad(gain_), residual, dy, saved[x_], saved[rstd_],
-                                  run.weight(gain_), adds);
+                                  run.weight(gain_), adds, form_.gain_offset);
   return dx;
 }
 
 void Norm::backward_weight(Run& run, Saved& saved) const {
   const bool adds = adds_to_gradients(run);
-  if (kind_ == Normalization::LayerNorm)
+  if (form_.kind == Normalization::LayerNorm)
     run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
                                        saved[mean_], saved[rstd_], adds);
   else

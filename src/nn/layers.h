@@ -11,15 +11,25 @@
 
 namespace trifold {
 
+// The form of a norm besides its width.
+struct NormForm {
+  Normalization kind = Normalization::LayerNorm;
+  double eps = 1e-5;
+  double gain_offset = 0;
+};
+
 // Normalises each row of C elements:
 //   LayerNorm  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);
 //   RmsNorm    y = x * rstd * gain, rstd from the mean of the squares (Zhang & Sennrich, arXiv 1910.07467).
+// With a gain offset the factor of a column is gain + offset, and is 1 at first (zero-centred gains, offset 1).
 // Parameters <name>.gain and, for LayerNorm, <name>.bias, [C].
 class Norm final : public Layer {
  public:
   // `inside`: the layer is inside a region, so its input has some columns of each row (tensor_parallel/regions.h).
-  Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normalization kind, double eps,
+  Norm(BlockBuilder& builder, const std::string& name, int64_t width, const NormForm& form,
        bool inside = false);
+  Norm(BlockBuilder& builder, const std::string& name, int64_t width, Normalization kind, double eps)
+      : Norm(builder, name, width, NormForm{kind, eps}) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;          // [R, C] -> [R, C]
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [R, C] -> [R, C]
   void backward_weight(Run& run, Saved& saved) const override;
@@ -40,13 +50,12 @@ class Norm final : public Layer {
 
  private:
   bool adds_to_gradients(const Run& run) const {
-    return kind_ == Normalization::LayerNorm ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
+    return form_.kind == Normalization::LayerNorm ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
   }
 
   std::string name_;
-  Normalization kind_;
+  NormForm form_;
   int64_t width_;
-  double eps_;
   ParamId gain_, bias_;
   SlotId x_, mean_, rstd_, dy_;
 };

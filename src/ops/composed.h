@@ -41,15 +41,15 @@ struct Composed {
   }
 
   static void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x,
-                                      Tensor mean, Tensor rstd, Tensor gain) {
-    Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain);
+                                      Tensor mean, Tensor rstd, Tensor gain, double gain_offset) {
+    Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain, gain_offset);
     Table().add(stream, dx, dx, residual);
   }
 
   static void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
                                       Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
-                                      bool accumulate) {
-    Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain);
+                                      bool accumulate, double gain_offset) {
+    Table().layer_norm_backward(stream, dx, dy, x, mean, rstd, gain, gain_offset);
     if (residual.rank() > 0) Table().add(stream, dx, dx, residual);
     Table().layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, accumulate);
   }
@@ -62,14 +62,14 @@ struct Composed {
   }
 
   static void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x,
-                                    Tensor rstd, Tensor gain) {
-    Table().rms_norm_backward(stream, dx, dy, x, rstd, gain);
+                                    Tensor rstd, Tensor gain, double gain_offset) {
+    Table().rms_norm_backward(stream, dx, dy, x, rstd, gain, gain_offset);
     Table().add(stream, dx, dx, residual);
   }
 
   static void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy,
-                                    Tensor x, Tensor rstd, Tensor gain, bool accumulate) {
-    Table().rms_norm_backward(stream, dx, dy, x, rstd, gain);
+                                    Tensor x, Tensor rstd, Tensor gain, bool accumulate, double gain_offset) {
+    Table().rms_norm_backward(stream, dx, dy, x, rstd, gain, gain_offset);
     if (residual.rank() > 0) Table().add(stream, dx, dx, residual);
     Table().rms_norm_backward_weight(stream, dgain, dy, x, rstd, accumulate);
   }

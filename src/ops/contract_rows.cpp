@@ -10,7 +10,7 @@ namespace trifold::contract {
 // ---- layer norm ----
 
 void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x, const Tensor& gain,
-                const Tensor& bias, double /*eps*/) {
+                const Tensor& bias, double /*eps*/, double /*gain_offset*/) {
   expect_matrix("layer_norm", "x", x);
   const DType wide = accumulate_type(x.dtype);
   expect("layer_norm", "y", y, x.dtype, x.elements());
@@ -21,7 +21,7 @@ void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const T
 }
 
 void layer_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& gain) {
+                         const Tensor& rstd, const Tensor& gain, double /*gain_offset*/) {
   expect_matrix("layer_norm_backward", "x", x);
   const DType wide = accumulate_type(x.dtype);
   expect("layer_norm_backward", "dx", dx, x.dtype, x.elements());
@@ -32,8 +32,8 @@ void layer_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, co
 }
 
 void layer_norm_backward_add(const Tensor& dx, const Tensor& residual, const Tensor& dy, const Tensor& x,
-                             const Tensor& mean, const Tensor& rstd, const Tensor& gain) {
-  layer_norm_backward(dx, dy, x, mean, rstd, gain);
+                             const Tensor& mean, const Tensor& rstd, const Tensor& gain, double gain_offset) {
+  layer_norm_backward(dx, dy, x, mean, rstd, gain, gain_offset);
   expect("layer_norm_backward_add", "residual", residual, x.dtype, x.elements());
 }
 
@@ -50,8 +50,8 @@ void layer_norm_backward_weight(const Tensor& dgain, const Tensor& dbias, const 
 
 void layer_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor& dbias,
                              const Tensor& residual, const Tensor& dy, const Tensor& x, const Tensor& mean,
-                             const Tensor& rstd, const Tensor& gain, bool accumulate) {
-  layer_norm_backward(dx, dy, x, mean, rstd, gain);
+                             const Tensor& rstd, const Tensor& gain, bool accumulate, double gain_offset) {
+  layer_norm_backward(dx, dy, x, mean, rstd, gain, gain_offset);
   if (residual.data != nullptr)
     expect("layer_norm_backward_all", "residual", residual, x.dtype, x.elements());
   layer_norm_backward_weight(dgain, dbias, dy, x, mean, rstd, accumulate);
@@ -59,7 +59,7 @@ void layer_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor
 
 // ---- root-mean-square norm ----
 
-void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& gain, double /*eps*/) {
+void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& gain, double /*eps*/, double /*gain_offset*/) {
   expect_matrix("rms_norm", "gain", gain);
   const int64_t elements = rstd.elements() * gain.elements();
   expect("rms_norm", "y", y, gain.dtype, elements);
@@ -68,7 +68,7 @@ void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor
 }
 
 void rms_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
-                       const Tensor& gain) {
+                       const Tensor& gain, double /*gain_offset*/) {
   expect_matrix("rms_norm_backward", "gain", gain);
   const int64_t elements = rstd.elements() * gain.elements();
   expect("rms_norm_backward", "dx", dx, gain.dtype, elements);
@@ -78,8 +78,8 @@ void rms_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, cons
 }
 
 void rms_norm_backward_add(const Tensor& dx, const Tensor& residual, const Tensor& dy, const Tensor& x,
-                           const Tensor& rstd, const Tensor& gain) {
-  rms_norm_backward(dx, dy, x, rstd, gain);
+                           const Tensor& rstd, const Tensor& gain, double gain_offset) {
+  rms_norm_backward(dx, dy, x, rstd, gain, gain_offset);
   expect("rms_norm_backward_add", "residual", residual, dx.dtype, dx.elements());
 }
 
@@ -95,8 +95,8 @@ void rms_norm_backward_weight(const Tensor& dgain, const Tensor& dy, const Tenso
 }
 
 void rms_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor& residual, const Tensor& dy,
-                           const Tensor& x, const Tensor& rstd, const Tensor& gain, bool accumulate) {
-  rms_norm_backward(dx, dy, x, rstd, gain);
+                           const Tensor& x, const Tensor& rstd, const Tensor& gain, bool accumulate, double gain_offset) {
+  rms_norm_backward(dx, dy, x, rstd, gain, gain_offset);
   if (residual.data != nullptr)
     expect("rms_norm_backward_all", "residual", residual, dx.dtype, dx.elements());
   rms_norm_backward_weight(dgain, dy, x, rstd, accumulate);

@@ -190,16 +190,16 @@ struct StorageKernels {
   void (*scale_uniform)(T* y, const T* x, int64_t n, uint64_t first, const UniformRule& rule);
 
   void (*layer_norm)(T* y, Wide* mean, Wide* rstd, const T* x, const T* gain, const T* bias, int64_t rows,
-                     int64_t columns, double eps);
+                     int64_t columns, double eps, double gain_offset);
   void (*layer_norm_backward)(T* dx, const T* dy, const T* x, const Wide* mean, const Wide* rstd,
-                              const T* gain, int64_t rows, int64_t columns);
+                              const T* gain, int64_t rows, int64_t columns, double gain_offset);
   // Column sums process columns [begin, end) of all rows: a strip belongs to one worker.
   void (*layer_norm_backward_weight)(Wide* dgain, Wide* dbias, const T* dy, const T* x, const Wide* mean,
                                      const Wide* rstd, int64_t rows, int64_t columns, int64_t begin,
                                      int64_t end);
-  void (*rms_norm)(T* y, Wide* rstd, const T* x, const T* gain, int64_t rows, int64_t columns, double eps);
+  void (*rms_norm)(T* y, Wide* rstd, const T* x, const T* gain, int64_t rows, int64_t columns, double eps, double gain_offset);
   void (*rms_norm_backward)(T* dx, const T* dy, const T* x, const Wide* rstd, const T* gain, int64_t rows,
-                            int64_t columns);
+                            int64_t columns, double gain_offset);
   void (*rms_norm_backward_weight)(Wide* dgain, const T* dy, const T* x, const Wide* rstd, int64_t rows,
                                    int64_t columns, int64_t begin, int64_t end);
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);

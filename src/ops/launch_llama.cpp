@@ -35,7 +35,7 @@ void swiglu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor
 }
 
 void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain,
-              double eps) {
+              double eps, double gain_offset) {
   const int64_t columns = gain.elements();
   const int64_t rows = rstd.elements();
   dispatch_float(gain.dtype, [&](auto zero) {
@@ -45,13 +45,13 @@ void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, T
     const T *in = x.as<T>(), *gains = gain.as<T>();
     const auto kernel = storage_kernels<T>(table).rms_norm;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
-      kernel(out + begin * columns, inverse + begin, in + begin * columns, gains, end - begin, columns, eps);
+      kernel(out + begin * columns, inverse + begin, in + begin * columns, gains, end - begin, columns, eps, gain_offset);
     });
   });
 }
 
 void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
-                       Tensor gain) {
+                       Tensor gain, double gain_offset) {
   const int64_t columns = gain.elements();
   const int64_t rows = rstd.elements();
   dispatch_float(gain.dtype, [&](auto zero) {
@@ -62,7 +62,7 @@ void rms_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tens
     const auto kernel = storage_kernels<T>(table).rms_norm_backward;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
       kernel(out + begin * columns, grad + begin * columns, in + begin * columns, inverse + begin, gains,
-             end - begin, columns);
+             end - begin, columns, gain_offset);
     });
   });
 }

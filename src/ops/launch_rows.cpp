@@ -7,7 +7,7 @@
 namespace trifold::cpu {
 
 void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
-                Tensor gain, Tensor bias, double eps) {
+                Tensor gain, Tensor bias, double eps, double gain_offset) {
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
   dispatch_float(x.dtype, [&](auto zero) {
@@ -18,13 +18,13 @@ void layer_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor mean,
     const auto kernel = storage_kernels<T>(table).layer_norm;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
       kernel(out + begin * columns, center + begin, inverse + begin, in + begin * columns, gains, biases,
-             end - begin, columns, eps);
+             end - begin, columns, eps, gain_offset);
     });
   });
 }
 
 void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
-                         Tensor mean, Tensor rstd, Tensor gain) {
+                         Tensor mean, Tensor rstd, Tensor gain, double gain_offset) {
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
   dispatch_float(x.dtype, [&](auto zero) {
@@ -35,7 +35,7 @@ void layer_norm_backward(const KernelTable& table, Stream& stream, Tensor dx, Te
     const auto kernel = storage_kernels<T>(table).layer_norm_backward;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
       kernel(out + begin * columns, grad + begin * columns, in + begin * columns, center + begin,
-             inverse + begin, gains, end - begin, columns);
+             inverse + begin, gains, end - begin, columns, gain_offset);
     });
   });
 }

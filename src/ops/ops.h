@@ -193,31 +193,32 @@ struct OpTable {
   void (*scale_uniform)(Stream&, Tensor y, Tensor x, double low, double high, const Dropout& which);
 
   // ---- layer norm over the last dim (Ba et al., arXiv 1607.06450) ----
-  // y = (x - mean) * rstd * gain + bias, rstd = 1 / sqrt(var + eps).  x, y [R, C]  mean, rstd [R]  gain, bias
+  // y = (x - mean) * rstd * (gain + gain_offset) + bias, rstd = 1 / sqrt(var + eps); the offset is added in the type of
+  // rstd.  x, y [R, C]  mean, rstd [R]  gain, bias
   // [C]
   void (*layer_norm)(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
-                     double eps);
-  void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain);
+                     double eps, double gain_offset);
+  void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, double gain_offset);
   // dx = layer_norm_backward + residual: layer_norm_backward(dx), add(dx, dx, residual), fused as the
   // products above. residual [R, C]; not aliased by dx
   void (*layer_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
-                                  Tensor rstd, Tensor gain);
+                                  Tensor rstd, Tensor gain, double gain_offset);
   void (*layer_norm_backward_weight)(Stream&, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                      Tensor rstd, bool accumulate);
   // layer_norm_backward_add (layer_norm_backward if `residual` has no memory) and layer_norm_backward_weight in one
   // call, with the bits of the separate operations.
   void (*layer_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual, Tensor dy,
-                                  Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate);
+                                  Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate, double gain_offset);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
-  // y = x * rstd * gain, rstd = 1 / sqrt(mean of x^2 + eps).  x, y [R, C]  rstd [R]  gain [C]
-  void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps);
+  // y = x * rstd * (gain + gain_offset), rstd = 1 / sqrt(mean of x^2 + eps).  x, y [R, C]  rstd [R]  gain [C]
+  void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps, double gain_offset);
   void (*rms_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
-                            Tensor gain);  // dx may be dy
+                            Tensor gain, double gain_offset);  // dx may be dy
   void (*rms_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
-                                Tensor gain);  // as layer_norm_backward_add
+                                Tensor gain, double gain_offset);  // as layer_norm_backward_add
   void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd, bool accumulate);
   void (*rms_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
-                                Tensor rstd, Tensor gain, bool accumulate);  // as layer_norm_backward_all
+                                Tensor rstd, Tensor gain, bool accumulate, double gain_offset);  // as layer_norm_backward_all
 
   // db[c] += sum over r of dy[r, c]
   void (*column_sum)(Stream&, Tensor db, Tensor dy, bool accumulate);

@@ -33,7 +33,8 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
     Heads heads{count, packed, group * count * heads_.head_dim, !value, {}, {}};
     if (shape_.head_norm && !value) {
       const char* kind = packed == 0 ? ".query_norm" : ".key_norm";
-      heads.norm.emplace(builder, name + kind, heads_.head_dim, *shape_.head_norm, shape_.norm_eps, true);
+      heads.norm.emplace(builder, name + kind, heads_.head_dim,
+                         NormForm{*shape_.head_norm, shape_.norm_eps, shape_.gain_offset}, true);
       heads.raw = builder.slot();
     }
     projection.heads.push_back(std::move(heads));

@@ -27,7 +27,7 @@ struct QueryKeyValueShape {
   std::vector<double> rotary_frequencies = {};
   // Norm of each head's queries and keys, with gains <name>.query_norm.gain and <name>.key_norm.gain [D] for all heads.
   std::optional<Normalization> head_norm = {};
-  double norm_eps = 1e-5;
+  double norm_eps = 1e-5, gain_offset = 0;  // as in NormForm
 };
 
 class QueryKeyValue final : public HeadProjections {

@@ -183,14 +183,14 @@ class Bench {
     {
       const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
       time("layer_norm", 4 * count, [=, this, x = x, out = out, mean = mean, rstd = rstd, gain = gain] {
-        ops_.layer_norm(stream_, out, mean, rstd, x, gain, gain, 1e-5);
+        ops_.layer_norm(stream_, out, mean, rstd, x, gain, gain, 1e-5, 0);
       });
     }
     {
       const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
       time("layer_norm_backward", 6 * count,
            [=, this, x = x, dy = dy, out = out, mean = mean, rstd = rstd, gain = gain] {
-             ops_.layer_norm_backward(stream_, out, dy, x, mean, rstd, gain);
+             ops_.layer_norm_backward(stream_, out, dy, x, mean, rstd, gain, 0);
            });
     }
     {
@@ -205,13 +205,13 @@ class Bench {
       const Tensor residual = numbers(kBf16, {rows, columns}), other = numbers(kF32, {columns});
       time("layer_norm_backward_all", 8 * count,
            [=, this, x = x, dy = dy, out = out, mean = mean, rstd = rstd, gain = gain, sum = sum] {
-             ops_.layer_norm_backward_all(stream_, out, sum, other, residual, dy, x, mean, rstd, gain, true);
+             ops_.layer_norm_backward_all(stream_, out, sum, other, residual, dy, x, mean, rstd, gain, true, 0);
            });
     }
     {
       const auto [x, dy, out, mean, rstd, gain, sum] = prepare(true);
       time("rms_norm", 4 * count, [=, this, x = x, out = out, rstd = rstd, gain = gain] {
-        ops_.rms_norm(stream_, out, rstd, x, gain, 1e-5);
+        ops_.rms_norm(stream_, out, rstd, x, gain, 1e-5, 0);
       });
     }
     {

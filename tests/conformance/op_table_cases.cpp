@@ -132,10 +132,10 @@ void many_rows(OpRun& run, int64_t columns, bool is_layer_norm) {
   if (is_layer_norm) {
     const Tensor mean = run.in(run.wide(), {rows}, normal(rows, 4));
     run.ops().layer_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, true),
-                                      sums(run, columns, -2, true), {}, dy, x, mean, rstd, gain, true);
+                                      sums(run, columns, -2, true), {}, dy, x, mean, rstd, gain, true, 0.5);
   } else {
     run.ops().rms_norm_backward_all(run.stream(), run.out(shape), sums(run, columns, 0.5, false), x, dy, x,
-                                    rstd, gain, false);
+                                    rstd, gain, false, 0.5);
   }
 }
 
@@ -152,10 +152,10 @@ void norms(std::vector<OpCase>& cases) {
          const Tensor mean = run.out(run.wide(), {m.rows});
          const Tensor rstd = run.out(run.wide(), {m.rows});
          // A large eps keeps the statistics of a row of one number tame.
-         run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01);
-         run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain);
+         run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01, 0.5);
+         run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain, 0.5);
          run.ops().layer_norm_backward_add(run.stream(), run.out(m.shape()),
-                                           run.in(m.shape(), normal(m.size(), 5)), dy, x, mean, rstd, gain);
+                                           run.in(m.shape(), normal(m.size(), 5)), dy, x, mean, rstd, gain, 0.5);
          for (const bool accumulate : {true, false})
            run.ops().layer_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate),
                                                 sums(run, m.columns, -2, accumulate), dy, x, mean, rstd,
@@ -165,7 +165,7 @@ void norms(std::vector<OpCase>& cases) {
                                              sums(run, m.columns, 0.5, accumulate),
                                              sums(run, m.columns, -2, accumulate),
                                              accumulate ? run.in(m.shape(), normal(m.size(), 5)) : Tensor{},
-                                             dy, x, mean, rstd, gain, accumulate);
+                                             dy, x, mean, rstd, gain, accumulate, 0.5);
        })});
   cases.push_back(
       {"rms_norm",
@@ -175,7 +175,7 @@ void norms(std::vector<OpCase>& cases) {
          const Tensor x = run.in(m.shape(), normal(m.size(), 1));
          const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
          const Tensor rstd = run.out(run.wide(), {m.rows});
-         run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5);
+         run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5, 0.5);
          const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
          for (const bool accumulate : {true, false})
            run.ops().rms_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate), dx, x,
@@ -183,10 +183,10 @@ void norms(std::vector<OpCase>& cases) {
          for (const bool accumulate : {true, false})
            run.ops().rms_norm_backward_all(
                run.stream(), run.out(m.shape()), sums(run, m.columns, 0.5, accumulate),
-               accumulate ? Tensor{} : run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain, accumulate);
+               accumulate ? Tensor{} : run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain, accumulate, 0.5);
          run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
-                                         run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain);
-         run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain);
+                                         run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain, 0.5);
+         run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain, 0.5);
        })});
   // As many rows as blocks go over several times, of whole packs and not.
   cases.push_back({"layer norms of many rows", entries(&OpTable::layer_norm_backward_all), false, 4,

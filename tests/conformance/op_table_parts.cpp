@@ -27,20 +27,20 @@ std::vector<OpRun::Result> norm_backward(const OpTable& ops, Stream& stream, DTy
   const Tensor dgain = run.out(run.wide(), {columns}, Values(size_t(columns), 0.5));
   const Tensor dbias = centers ? run.out(run.wide(), {columns}, Values(size_t(columns), -2)) : Tensor{};
   if (whole && centers) {
-    ops.layer_norm_backward_all(stream, dx, dgain, dbias, residual, dy, x, mean, rstd, gain, adds);
+    ops.layer_norm_backward_all(stream, dx, dgain, dbias, residual, dy, x, mean, rstd, gain, adds, 0);
   } else if (whole) {
-    ops.rms_norm_backward_all(stream, dx, dgain, residual, dy, x, rstd, gain, adds);
+    ops.rms_norm_backward_all(stream, dx, dgain, residual, dy, x, rstd, gain, adds, 0);
   } else if (centers) {
     if (adds)
-      ops.layer_norm_backward_add(stream, dx, residual, dy, x, mean, rstd, gain);
+      ops.layer_norm_backward_add(stream, dx, residual, dy, x, mean, rstd, gain, 0);
     else
-      ops.layer_norm_backward(stream, dx, dy, x, mean, rstd, gain);
+      ops.layer_norm_backward(stream, dx, dy, x, mean, rstd, gain, 0);
     ops.layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, adds);
   } else {
     if (adds)
-      ops.rms_norm_backward_add(stream, dx, residual, dy, x, rstd, gain);
+      ops.rms_norm_backward_add(stream, dx, residual, dy, x, rstd, gain, 0);
     else
-      ops.rms_norm_backward(stream, dx, dy, x, rstd, gain);
+      ops.rms_norm_backward(stream, dx, dy, x, rstd, gain, 0);
     ops.rms_norm_backward_weight(stream, dgain, dy, x, rstd, adds);
   }
   return run.results();

@@ -198,6 +198,16 @@ std::vector<GradientCase> cases_without_experts() {
        rows, rows},
       {"Norm", [](B& b) { return std::make_unique<Norm>(b, "norm", kWidth, Normalization::RmsNorm, 1e-5); },
        rows, rows},
+      {"Norm",
+       [](B& b) {
+         return std::make_unique<Norm>(b, "norm", kWidth, NormForm{Normalization::LayerNorm, 1e-5, 1});
+       },
+       rows, rows},
+      {"Norm",
+       [](B& b) {
+         return std::make_unique<Norm>(b, "norm", kWidth, NormForm{Normalization::RmsNorm, 1e-5, 1});
+       },
+       rows, rows},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Gelu); },
        columns(kWidth), columns(kWidth)},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::GeluErf); },

@@ -163,8 +163,8 @@ TEST(Ops16, LayerNorm) {
           const Host y(dtype, {r, c}), dx(dtype, {r, c});
           const Host mean(sums, {r}), rstd(sums, {r}), dgain(sums, {c}, gain), dbias(sums, {c}, bias),
               db(sums, {c});
-          ops.layer_norm(stream, y, mean, rstd, in, g, Host(dtype, {c}, bias), 1e-5);
-          ops.layer_norm_backward(stream, dx, grad, in, mean, rstd, g);
+          ops.layer_norm(stream, y, mean, rstd, in, g, Host(dtype, {c}, bias), 1e-5, 0);
+          ops.layer_norm_backward(stream, dx, grad, in, mean, rstd, g, 0);
           ops.layer_norm_backward_weight(stream, dgain, dbias, grad, in, mean, rstd, true);
           ops.column_sum(stream, db, grad, true);
           return {stored(y), wide(mean), wide(rstd), stored(dx), wide(dgain), wide(dbias), wide(db)};
@@ -188,8 +188,8 @@ TEST(Ops16, SwigluRmsNormAndRotary) {
           const Host y(dtype, {r, c}), dx(dtype, {r, c}), turned(dtype, {r, c});
           const Host rstd(sums, {r}), dgain(sums, {c}, gain);
           const Host product(dtype, {r, c / 2}), slope(dtype, {r, c});
-          ops.rms_norm(stream, y, rstd, in, g, 1e-5);
-          ops.rms_norm_backward(stream, dx, grad, in, rstd, g);
+          ops.rms_norm(stream, y, rstd, in, g, 1e-5, 0);
+          ops.rms_norm_backward(stream, dx, grad, in, rstd, g, 0);
           ops.rms_norm_backward_weight(stream, dgain, grad, in, rstd, true);
           ops.rotary(stream, turned, in, Host(DType::I32, {r}, positions), turn);
           ops.swiglu(stream, product, in);

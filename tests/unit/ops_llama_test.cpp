@@ -91,7 +91,7 @@ TEST(RmsNorm, Forward) {
           const Host y(dtype, {in.rows, in.columns});
           const Host rstd(dtype, {in.rows});
           ops.rms_norm(stream, y, rstd, Host(dtype, {in.rows, in.columns}, in.x),
-                       Host(dtype, {in.columns}, in.gain), 1e-3);
+                       Host(dtype, {in.columns}, in.gain), 1e-3, 0);
           return {y.values(), rstd.values()};
         },
         5e-6, 1e-12);
@@ -109,7 +109,7 @@ TEST(RmsNorm, BackwardIsTheDerivative) {
     const Host dy(f64, {3, 11}, in.dy);
     const Host rstd(f64, {3}, forward.rstd);
     const Host gain(f64, {11}, in.gain);
-    ops.rms_norm_backward(stream, dx, dy, x, rstd, gain);
+    ops.rms_norm_backward(stream, dx, dy, x, rstd, gain, 0);
     ops.rms_norm_backward_weight(stream, dgain, dy, x, rstd, true);
     const auto loss = [&](const Values& values, Values Norm::*which) {
       Norm moved = in;
@@ -120,7 +120,7 @@ TEST(RmsNorm, BackwardIsTheDerivative) {
     Values gain_gradient = dgain.values();
     for (double& value : gain_gradient) value -= 0.5;
     check_gradient([&](const Values& v) { return loss(v, &Norm::gain); }, in.gain, gain_gradient);
-    ops.rms_norm_backward(stream, dy, dy, x, rstd, gain);
+    ops.rms_norm_backward(stream, dy, dy, x, rstd, gain, 0);
     EXPECT_EQ(dy.values(), dx.values()) << "in place";
   });
 }
@@ -150,7 +150,7 @@ TEST(RmsNorm, BackwardOfManyRowsAndColumns) {
           const Shape matrix{in.rows, in.columns};
           const Host gx(dtype, matrix), ggain(dtype, {in.columns});
           const Host x(dtype, matrix, in.x), dy(dtype, matrix, in.dy), rstd(dtype, {in.rows}, forward.rstd);
-          ops.rms_norm_backward(stream, gx, dy, x, rstd, Host(dtype, {in.columns}, in.gain));
+          ops.rms_norm_backward(stream, gx, dy, x, rstd, Host(dtype, {in.columns}, in.gain), 0);
           ops.rms_norm_backward_weight(stream, ggain, dy, x, rstd, true);
           return {gx.values(), ggain.values()};
         },

@@ -56,7 +56,7 @@ TEST(LayerNorm, Forward) {
           const Host mean(dtype, {in.rows});
           const Host rstd(dtype, {in.rows});
           ops.layer_norm(stream, y, mean, rstd, Host(dtype, {in.rows, in.columns}, in.x),
-                         Host(dtype, {in.columns}, in.gain), Host(dtype, {in.columns}, in.bias), 1e-5);
+                         Host(dtype, {in.columns}, in.gain), Host(dtype, {in.columns}, in.bias), 1e-5, 0);
           return {y.values(), mean.values(), rstd.values()};
         },
         5e-6, 1e-12);
@@ -75,7 +75,7 @@ TEST(LayerNorm, BackwardIsTheDerivative) {
     const Host dy(f64, {3, 11}, in.dy);
     const Host mean(f64, {3}, forward.mean);
     const Host rstd(f64, {3}, forward.rstd);
-    ops.layer_norm_backward(stream, dx, dy, x, mean, rstd, Host(f64, {11}, in.gain));
+    ops.layer_norm_backward(stream, dx, dy, x, mean, rstd, Host(f64, {11}, in.gain), 0);
     ops.layer_norm_backward_weight(stream, dgain, dbias, dy, x, mean, rstd, true);
     const auto loss = [&](const Values& values, Values Norm::*which) {
       Norm moved = in;
@@ -130,7 +130,7 @@ TEST(LayerNorm, BackwardOfManyRowsAndColumns) {
           const Host dy(dtype, matrix, in.dy);
           const Host mean(dtype, {in.rows}, forward.mean);
           const Host rstd(dtype, {in.rows}, forward.rstd);
-          ops.layer_norm_backward(stream, gx, dy, x, mean, rstd, Host(dtype, {in.columns}, in.gain));
+          ops.layer_norm_backward(stream, gx, dy, x, mean, rstd, Host(dtype, {in.columns}, in.gain), 0);
           ops.layer_norm_backward_weight(stream, ggain, gbias, dy, x, mean, rstd, true);
           ops.column_sum(stream, sums, dy, true);
           return {gx.values(), ggain.values(), gbias.values(), sums.values()};

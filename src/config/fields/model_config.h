@@ -66,6 +66,7 @@ struct ModelConfig {
   bool untie_embeddings_and_output_weights = false;
   Normalization normalization = Normalization::LayerNorm;
   double norm_epsilon = 1e-5;
+  bool apply_layernorm_1p = false;  // gains of norms are stored without 1
   NormPosition norm_position = NormPosition::Input;
   ParallelResidual parallel_residual = ParallelResidual::None;
   // Factors of the embedding and of the outputs of each layer's two parts; the divisor of logits, and their bound.
@@ -108,6 +109,9 @@ struct ModelConfig {
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // for HeadKind::Classes
 };
+
+// What norms add to their gains (NormForm::gain_offset).
+inline double gain_offset(const ModelConfig& config) { return config.apply_layernorm_1p ? 1 : 0; }
 
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 

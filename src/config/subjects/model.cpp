@@ -132,6 +132,8 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .of_execution();
   table.add("untie-embeddings-and-output-weights", &model.untie_embeddings_and_output_weights,
             "Give the output layer its own weight instead of sharing the token embedding's.");
+  table.add("apply-layernorm-1p", &model.apply_layernorm_1p,
+            "Store the gains of norms without 1, so that they are 0 at first, as in Gemma.");
   table.add("norm-epsilon", &model.norm_epsilon, "Added to the variance in normalization.").positive();
   table
       .add("latent-norm-epsilon", &model.latent_norm_epsilon,

@@ -63,9 +63,9 @@ class Norm final : public Step {
     const Tensor x = as_rows(frame.dense(x_, y.dtype), width_), out = as_rows(y, width_);
     const Tensor gain = gain_.value(frame, width_, 1);
     if (centred_)
-      ops.layer_norm(stream, out, saved[mean_], saved[rstd_], x, gain, bias_.value(frame, width_, 0), eps_);
+      ops.layer_norm(stream, out, saved[mean_], saved[rstd_], x, gain, bias_.value(frame, width_, 0), eps_, 0);
     else
-      ops.rms_norm(stream, out, saved[rstd_], x, gain, eps_);
+      ops.rms_norm(stream, out, saved[rstd_], x, gain, eps_, 0);
   }
 
   void backward(Frame& frame, Saved& saved, Tensor dy) const override {
@@ -84,9 +84,9 @@ class Norm final : public Step {
     const Frame::Target dx = frame.gradient(x_);
     const Tensor gain = gain_.value(frame, width_, 1), in = as_rows(dx.tensor, width_);
     if (centred_)
-      ops.layer_norm_backward(stream, in, out, x, saved[mean_], saved[rstd_], gain);
+      ops.layer_norm_backward(stream, in, out, x, saved[mean_], saved[rstd_], gain, 0);
     else
-      ops.rms_norm_backward(stream, in, out, x, saved[rstd_], gain);
+      ops.rms_norm_backward(stream, in, out, x, saved[rstd_], gain, 0);
     frame.give(x_, dx);
   }
 

@@ -19,7 +19,7 @@ struct NormGradients {
 
 // `mean` has no memory for the root-mean-square norm, `residual` if there is none, `gain` if dx is not computed.
 void norm_backward(Stream& stream, const char* op, const NormGradients& to, Tensor residual, Tensor dy,
-                   Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
+                   Tensor x, Tensor mean, Tensor rstd, Tensor gain, double gain_offset, bool accumulate) {
   const int64_t rows = rstd.elements();
   const int64_t columns = (to.dgain.rank() > 0 ? to.dgain : gain).elements();
   dispatch_float(dy.dtype, [&](auto zero) {
@@ -32,7 +32,7 @@ void norm_backward(Stream& stream, const char* op, const NormGradients& to, Tens
                           grad = dy.as<T>(), in = x.as<T>(), center = pointer_of<Wide>(mean),
                           inverse = rstd.as<Wide>(), by = pointer_of<T>(gain)](CudaStream on, void* scratch) {
                            norm_gradients<T>(on, scratch, dx, gains, biases, added, grad, in, center, inverse,
-                                             by, rows, columns, accumulate);
+                                             by, gain_offset, rows, columns, accumulate);
                          });
   });
 }
@@ -40,7 +40,7 @@ void norm_backward(Stream& stream, const char* op, const NormGradients& to, Tens
 }  // namespace
 
 void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
-                double eps) {
+                double eps, double gain_offset) {
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
   dispatch_float(x.dtype, [&](auto zero) {
@@ -48,34 +48,34 @@ void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Te
     enqueue(stream, "layer_norm",
             [=, out = y.as<T>(), center = mean.as<Accumulate<T>>(), inverse = rstd.as<Accumulate<T>>(),
              in = x.as<T>(), gains = gain.as<T>(), biases = bias.as<T>()](CudaStream on) {
-              norm<T>(on, out, center, inverse, in, gains, biases, rows, columns, eps);
+              norm<T>(on, out, center, inverse, in, gains, biases, rows, columns, eps, gain_offset);
             });
   });
 }
 
 void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
-                             Tensor rstd, Tensor gain) {
-  norm_backward(stream, "layer_norm_backward", {dx, {}, {}}, residual, dy, x, mean, rstd, gain, false);
+                             Tensor rstd, Tensor gain, double gain_offset) {
+  norm_backward(stream, "layer_norm_backward", {dx, {}, {}}, residual, dy, x, mean, rstd, gain, gain_offset, false);
 }
 
 void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
-                         Tensor gain) {
-  layer_norm_backward_add(stream, dx, {}, dy, x, mean, rstd, gain);
+                         Tensor gain, double gain_offset) {
+  layer_norm_backward_add(stream, dx, {}, dy, x, mean, rstd, gain, gain_offset);
 }
 
 void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tensor dy, Tensor x, Tensor mean,
                                 Tensor rstd, bool accumulate) {
-  norm_backward(stream, "layer_norm_backward_weight", {{}, dgain, dbias}, {}, dy, x, mean, rstd, {},
+  norm_backward(stream, "layer_norm_backward_weight", {{}, dgain, dbias}, {}, dy, x, mean, rstd, {}, 0,
                 accumulate);
 }
 
 void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
-                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate) {
+                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate, double gain_offset) {
   norm_backward(stream, "layer_norm_backward_all", {dx, dgain, dbias}, residual, dy, x, mean, rstd, gain,
-                accumulate);
+                gain_offset, accumulate);
 }
 
-void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps) {
+void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps, double gain_offset) {
   const int64_t columns = gain.elements();
   const int64_t rows = rstd.elements();
   dispatch_float(gain.dtype, [&](auto zero) {
@@ -83,28 +83,28 @@ void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, doub
     enqueue(
         stream, "rms_norm",
         [=, out = y.as<T>(), inverse = rstd.as<Accumulate<T>>(), in = x.as<T>(), gains = gain.as<T>()](
-            CudaStream on) { norm<T>(on, out, nullptr, inverse, in, gains, nullptr, rows, columns, eps); });
+            CudaStream on) { norm<T>(on, out, nullptr, inverse, in, gains, nullptr, rows, columns, eps, gain_offset); });
   });
 }
 
 void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
-                           Tensor gain) {
-  norm_backward(stream, "rms_norm_backward", {dx, {}, {}}, residual, dy, x, {}, rstd, gain, false);
+                           Tensor gain, double gain_offset) {
+  norm_backward(stream, "rms_norm_backward", {dx, {}, {}}, residual, dy, x, {}, rstd, gain, gain_offset, false);
 }
 
-void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain) {
-  rms_norm_backward_add(stream, dx, {}, dy, x, rstd, gain);
+void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain, double gain_offset) {
+  rms_norm_backward_add(stream, dx, {}, dy, x, rstd, gain, gain_offset);
 }
 
 void rms_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dy, Tensor x, Tensor rstd,
                               bool accumulate) {
-  norm_backward(stream, "rms_norm_backward_weight", {{}, dgain, {}}, {}, dy, x, {}, rstd, {}, accumulate);
+  norm_backward(stream, "rms_norm_backward_weight", {{}, dgain, {}}, {}, dy, x, {}, rstd, {}, 0, accumulate);
 }
 
 void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
-                           Tensor rstd, Tensor gain, bool accumulate) {
+                           Tensor rstd, Tensor gain, bool accumulate, double gain_offset) {
   norm_backward(stream, "rms_norm_backward_all", {dx, dgain, {}}, residual, dy, x, {}, rstd, gain,
-                accumulate);
+                gain_offset, accumulate);
 }
 
 void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {

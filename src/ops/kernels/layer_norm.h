@@ -11,8 +11,9 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 template <class T>
 void layer_norm(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
-                int64_t rows, int64_t columns, double eps) {
+                int64_t rows, int64_t columns, double eps, double gain_offset) {
   using Wide = Accumulate<T>;
+  const auto offset = static_cast<Wide>(gain_offset);
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * columns;
     T* out = y + r * columns;
@@ -21,7 +22,7 @@ void layer_norm(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, cons
         Lane::sum<Wide>(columns, [=](auto at) { return (at(in) - center) * (at(in) - center); });
     const Wide inverse = 1 / root_of(square / Wide(columns) + Wide(eps));
     Lane::each(columns, [=](int64_t c) {
-      put(out[c], (value(in[c]) - center) * inverse * value(gain[c]) + value(bias[c]));
+      put(out[c], (value(in[c]) - center) * inverse * (value(gain[c]) + offset) + value(bias[c]));
     });
     mean[r] = center;
     rstd[r] = inverse;
@@ -31,22 +32,23 @@ void layer_norm(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, cons
 // With n = (x - mean) rstd and g = dy gain: dx = rstd (g - avg(g) - n avg(g n)).
 template <class T>
 void layer_norm_backward(T* dx, const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
-                         const T* gain, int64_t rows, int64_t columns) {
+                         const T* gain, int64_t rows, int64_t columns, double gain_offset) {
   using Wide = Accumulate<T>;
+  const auto offset = static_cast<Wide>(gain_offset);
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * columns;
     const T* grad = dy + r * columns;
     T* out = dx + r * columns;
     const Wide center = mean[r];
     const Wide inverse = rstd[r];
-    const Wide avg = Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * at(gain); }) / Wide(columns);
+    const Wide avg = Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * (at(gain) + offset); }) / Wide(columns);
     const Wide along =
         Lane::sum<Wide>(columns,
-                        [=](auto at) { return at(grad) * at(gain) * ((at(in) - center) * inverse); }) /
+                        [=](auto at) { return at(grad) * (at(gain) + offset) * ((at(in) - center) * inverse); }) /
         Wide(columns);
     Lane::each(columns, [=](int64_t c) {
       const Wide normal = (value(in[c]) - center) * inverse;
-      put(out[c], inverse * (value(grad[c]) * value(gain[c]) - avg - normal * along));
+      put(out[c], inverse * (value(grad[c]) * (value(gain[c]) + offset) - avg - normal * along));
     });
   }
 }

@@ -11,14 +11,15 @@ namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 template <class T>
 void rms_norm(T* y, Accumulate<T>* rstd, const T* x, const T* gain, int64_t rows, int64_t columns,
-              double eps) {
+              double eps, double gain_offset) {
   using Wide = Accumulate<T>;
+  const auto offset = static_cast<Wide>(gain_offset);
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * columns;
     T* out = y + r * columns;
     const Wide square = Lane::sum<Wide>(columns, [=](auto at) { return at(in) * at(in); });
     const Wide inverse = 1 / root_of(square / Wide(columns) + Wide(eps));
-    Lane::each(columns, [=](int64_t c) { put(out[c], value(in[c]) * inverse * value(gain[c])); });
+    Lane::each(columns, [=](int64_t c) { put(out[c], value(in[c]) * inverse * (value(gain[c]) + offset)); });
     rstd[r] = inverse;
   }
 }
@@ -26,18 +27,19 @@ void rms_norm(T* y, Accumulate<T>* rstd, const T* x, const T* gain, int64_t rows
 // With n = x rstd and g = dy gain: dx = rstd (g - n avg(g n)).
 template <class T>
 void rms_norm_backward(T* dx, const T* dy, const T* x, const Accumulate<T>* rstd, const T* gain, int64_t rows,
-                       int64_t columns) {
+                       int64_t columns, double gain_offset) {
   using Wide = Accumulate<T>;
+  const auto offset = static_cast<Wide>(gain_offset);
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * columns;
     const T* grad = dy + r * columns;
     T* out = dx + r * columns;
     const Wide inverse = rstd[r];
     const Wide along =
-        Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * at(gain) * (at(in) * inverse); }) /
+        Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * (at(gain) + offset) * (at(in) * inverse); }) /
         Wide(columns);
     Lane::each(columns, [=](int64_t c) {
-      put(out[c], inverse * (value(grad[c]) * value(gain[c]) - value(in[c]) * inverse * along));
+      put(out[c], inverse * (value(grad[c]) * (value(gain[c]) + offset) - value(in[c]) * inverse * along));
     });
   }
 }

@@ -70,10 +70,10 @@ template <class T>
 void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::LateIndex& first,
                    const cpu::UniformRule& rule);
 
-// ---- norms (norms.cu); with a null mean and bias, the root-mean-square norm ----
+// ---- norms (norms.cu); with a null mean and bias, the root-mean-square norm; `offset` is added to each gain ----
 template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
-          const T* bias, int64_t rows, int64_t columns, double eps);
+          const T* bias, int64_t rows, int64_t columns, double eps, double offset);
 
 // dx (plus `residual`, unless it is null) and the gradients of gain and bias, in one pass over the rows. A null dx, or
 // null dgain and dbias, is not computed, which does not change the bits of the other results. Scratch is for dgain and
@@ -82,12 +82,13 @@ size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_numbe
 template <class T>
 void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
                     const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
-                    const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns, bool accumulate);
+                    const Accumulate<T>* rstd, const T* gain, double offset, int64_t rows, int64_t columns,
+                    bool accumulate);
 // norm_gradients in two passes, for rows that are too long for one.
 template <class T>
 void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
-                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
-                   int64_t columns);
+                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, double offset,
+                   int64_t rows, int64_t columns);
 template <class T>
 void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain, Accumulate<T>* dbias,
                           const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,

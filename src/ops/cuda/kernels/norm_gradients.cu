@@ -46,8 +46,8 @@ struct RowPacks {
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_gradients_kernel(T* dx, Accumulate<T>* sums, const T* residual, const T* dy, const T* x,
-                          const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
-                          int columns, int64_t run) {
+                          const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain,
+                          Accumulate<T> offset, int64_t rows, int columns, int64_t run) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   constexpr int kKinds = Centered ? 2 : 1;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
         total[0][k][i] += slope * normal;
         if constexpr (Centered) total[kKinds - 1][k][i] += slope;
         if (dx == nullptr) continue;
-        const Wide g = slope * value(gains[k].at[i]);
+        const Wide g = slope * (value(gains[k].at[i]) + offset);
         if constexpr (Centered) along[0] += g;
         along[1] += g * normal;
       }
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
         if (!Whole && i >= count) continue;
         const Wide normal = (value(xs[k].at[i]) - center) * inverse;
         const Wide result =
-            inverse * (value(dys[k].at[i]) * value(gains[k].at[i]) - average - normal * share);
+            inverse * (value(dys[k].at[i]) * (value(gains[k].at[i]) + offset) - average - normal * share);
         put(dys[k].at[i], residual != nullptr ? result + value(added[k].at[i]) : result);
       }
       dys[k].template store<Whole>(dx + at + k * step, count);
@@ -181,11 +181,11 @@ size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_numbe
 template <class T>
 void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
                     const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
-                    const Accumulate<T>* rstd, const T* gain, int64_t rows, int64_t columns,
-                    bool accumulate) {
+                    const Accumulate<T>* rstd, const T* gain, double offset, int64_t rows,
+                    int64_t columns, bool accumulate) {
   using Wide = Accumulate<T>;
   if (rows == 0 || columns == 0 || columns > kMostColumns<T>) {
-    if (dx != nullptr) norm_backward<T>(stream, dx, residual, dy, x, mean, rstd, gain, rows, columns);
+    if (dx != nullptr) norm_backward<T>(stream, dx, residual, dy, x, mean, rstd, gain, offset, rows, columns);
     if (dgain != nullptr)
       norm_backward_weight<T>(stream, scratch, dgain, dbias, dy, x, mean, rstd, rows, columns, accumulate);
     return;
@@ -198,15 +198,15 @@ void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgai
   const auto kernel = mean != nullptr ? centered : plain;
   auto* sums = dgain != nullptr ? static_cast<Wide*>(scratch) : nullptr;
   TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(runs.blocks)), block, 0, stream, dx, sums, residual, dy,
-                 x, mean, rstd, gain, rows, static_cast<int>(columns), runs.rows);
+                 x, mean, rstd, gain, static_cast<Wide>(offset), rows, static_cast<int>(columns), runs.rows);
   if (sums == nullptr) return;
   add_parts<Wide>(stream, dgain, dbias, sums, columns, runs.blocks, mean != nullptr ? 2 : 1, accumulate);
 }
 
 #define INSTANTIATE(T)                                                                                       \
   template void norm_gradients<T>(CudaStream, void*, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, \
-                                  const T*, const Accumulate<T>*, const Accumulate<T>*, const T*, int64_t,   \
-                                  int64_t, bool);
+                                  const T*, const Accumulate<T>*, const Accumulate<T>*, const T*, double,    \
+                                  int64_t, int64_t, bool);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)

@@ -56,7 +56,7 @@ struct RowPacks {
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
     norm_kernel(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
-                int64_t rows, int columns, Accumulate<T> eps) {
+                int64_t rows, int columns, Accumulate<T> eps, Accumulate<T> offset) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
-      const Wide scaled = (value(pack.at[i]) - center) * inverse * value(gains.at[i]);
+      const Wide scaled = (value(pack.at[i]) - center) * inverse * (value(gains.at[i]) + offset);
       put(pack.at[i], Centered ? scaled + value(biases.at[i]) : scaled);
     }
     pack.template store<Whole>(y + row * columns + column, count);
@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
 template <class T, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_backward_kernel(T* dx, const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
-                         const Accumulate<T>* rstd, const T* gain, int64_t rows, int columns) {
+                         const Accumulate<T>* rstd, const T* gain, Accumulate<T> offset, int64_t rows,
+                         int columns) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
 #pragma unroll
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
-      const Wide g = value(dys.at[i]) * value(gains.at[i]);
+      const Wide g = value(dys.at[i]) * (value(gains.at[i]) + offset);
       if constexpr (Centered) sums[0] += g;
       sums[1] += g * ((value(xs.at[i]) - center) * inverse);
     }
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     for (int i = 0; i < kPer; ++i) {
       if (i >= count) continue;
       const Wide normal = (value(xs.at[i]) - center) * inverse;
-      const Wide slope = inverse * (value(dys.at[i]) * value(gains.at[i]) - avg - normal * along);
+      const Wide slope = inverse * (value(dys.at[i]) * (value(gains.at[i]) + offset) - avg - normal * along);
       put(dys.at[i], residual != nullptr ? slope + value(added.at[i]) : slope);
     }
     dys.template store<Whole>(dx + row * columns + column, count);
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
 
 template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
-          const T* bias, int64_t rows, int64_t columns, double eps) {
+          const T* bias, int64_t rows, int64_t columns, double eps, double offset) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
   const bool whole = packs<T>(columns, y, x, gain, bias);
@@ -175,28 +176,28 @@ void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, con
   const auto plain = whole ? norm_kernel<T, false, true> : norm_kernel<T, false, false>;
   const auto kernel = bias != nullptr ? centered : plain;
   TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, y, mean, rstd, x, gain, bias, rows,
-                 static_cast<int>(columns), static_cast<Accumulate<T>>(eps));
+                 static_cast<int>(columns), static_cast<Accumulate<T>>(eps), static_cast<Accumulate<T>>(offset));
 }
 
 template <class T>
 void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, const T* x,
-                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, int64_t rows,
-                   int64_t columns) {
+                   const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain, double offset,
+                   int64_t rows, int64_t columns) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
   const bool whole = packs<T>(columns, dx, residual, dy, x, gain);
   const auto centered = whole ? norm_backward_kernel<T, true, true> : norm_backward_kernel<T, true, false>;
   const auto plain = whole ? norm_backward_kernel<T, false, true> : norm_backward_kernel<T, false, false>;
   const auto kernel = mean != nullptr ? centered : plain;
-  TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, dx, residual, dy, x, mean, rstd, gain, rows,
-                 static_cast<int>(columns));
+  TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, dx, residual, dy, x, mean, rstd, gain,
+                 static_cast<Accumulate<T>>(offset), rows, static_cast<int>(columns));
 }
 
 #define INSTANTIATE(T)                                                                                \
   template void norm<T>(CudaStream, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, const T*, \
-                        int64_t, int64_t, double);                                                    \
+                        int64_t, int64_t, double, double);                                                    \
   template void norm_backward<T>(CudaStream, T*, const T*, const T*, const T*, const Accumulate<T>*,  \
-                                 const Accumulate<T>*, const T*, int64_t, int64_t);
+                                 const Accumulate<T>*, const T*, double, int64_t, int64_t);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
