@@ -75,7 +75,7 @@ std::vector<GemmBench> bench_gemm(Communicator& world, const BenchConfig& config
   std::vector<GemmBench> results{{768, 768, 768, 0},
                                  {2048, 2048, 2048, 0},
                                  {rows, packed, width, 0},
-                                 {rows, model.swiglu ? 2 * inner : inner, width, 0},
+                                 {rows, has_gate(model) ? 2 * inner : inner, width, 0},
                                  {rows, width, inner, 0}};
   for (GemmBench& shape : results) {
     world.barrier();

@@ -25,7 +25,7 @@ size_t largest_factors(const RunSpec& run) {
   };
   const Linear layers[] = {{queries + 2 * keys, model.hidden_size},
                            {model.hidden_size, queries},
-                           {model.swiglu ? 2 * inner : inner, model.hidden_size},
+                           {has_gate(model) ? 2 * inner : inner, model.hidden_size},
                            {model.hidden_size, inner}};
   size_t most = 0;
   for (const auto& [out, in] : layers) {

@@ -154,7 +154,7 @@ BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tok
                    bool pairs, int64_t chunk_rows)
     : dense_(builder, "head.dense", config.hidden_size, config.hidden_size,
              {Init::Kind::Normal, config.init_method_std}),
-      activation_(builder, "head.activation", activation_kind(config)),
+      activation_(builder, "head.activation", activation_form(config)),
       norm_(builder, "head.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon),
       loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, chunk_rows,
             builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {

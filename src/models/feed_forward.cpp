@@ -17,7 +17,7 @@ class OneNetwork final : public FeedForward {
  public:
   OneNetwork(BlockBuilder& builder, const std::string& name, const TransformerShape& shape, int64_t ffn)
       : selective_(shape.recompute_selective),
-        up_(builder, name + ".up", shape.activation == ActivationKind::Swiglu ? 2 : 1, ffn, shape.width,
+        up_(builder, name + ".up", shape.activation.gated() ? 2 : 1, ffn, shape.width,
             {Init::Kind::Normal, shape.init_std}, has_bias(shape)),
         activation_(builder, name + ".activation", shape.activation),
         down_(builder, name + ".down", shape.width, ffn, {Init::Kind::Normal, shape.output_init_std},

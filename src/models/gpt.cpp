@@ -1,5 +1,6 @@
 #include "models/gpt.h"
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,8 +38,17 @@ Tensor GptEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return embedding_.backward_input(run, dx, saved);
 }
 
-ActivationKind activation_kind(const ModelConfig& config) {
-  if (config.swiglu) return ActivationKind::Swiglu;
+ActivationForm activation_form(const ModelConfig& config) {
+  if (config.swiglu || config.quick_geglu) {
+    if (!config.quick_geglu && !config.activation_func_clamp_value && config.glu_linear_offset == 0)
+      return ActivationKind::Swiglu;
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    return ActivationForm::clamped_swiglu(config.quick_geglu ? 1.702 : 1,
+                                          config.activation_func_clamp_value.value_or(kNone),
+                                          config.glu_linear_offset);
+  }
+  if (config.geglu) return config.gelu == GeluKind::Erf ? ActivationKind::GegluErf : ActivationKind::Geglu;
+  if (config.relu) return ActivationKind::Relu;
   if (config.squared_relu) return ActivationKind::SquaredRelu;
   return config.gelu == GeluKind::Erf ? ActivationKind::GeluErf : ActivationKind::Gelu;
 }
@@ -105,8 +115,7 @@ std::unique_ptr<Layer> make_gpt_lookup(BlockBuilder& builder, const ModelConfig&
 std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                           int64_t padded_vocab, PartIndex part) {
   std::optional<Norm> norm;
-  if (part.first())
-    norm.emplace(builder, "final_norm", config.hidden_size, norm_form(config));
+  if (part.first()) norm.emplace(builder, "final_norm", config.hidden_size, norm_form(config));
   const ParamId weight = head_weight(builder, config, tokens, padded_vocab, part);
   VocabPart layer(builder, "head", weight, *config.vocab_size, part, logit_form(config));
   if (!norm) return std::make_unique<VocabPart>(std::move(layer));

@@ -63,6 +63,6 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
 // The activation of the feed-forward networks, and of a BERT's head.
-ActivationKind activation_kind(const ModelConfig& config);
+ActivationForm activation_form(const ModelConfig& config);
 
 }  // namespace trifold

@@ -62,7 +62,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.shared_gate = config.moe_shared_expert_gate;
   shape.mlp_tiles = layout.tiled_mlp;
   shape.norm = config.normalization;
-  shape.activation = activation_kind(config);
+  shape.activation = activation_form(config);
   shape.bias = !config.disable_bias_linear;
   shape.query_key_value_bias = config.add_qkv_bias;
   shape.attention_out_bias = config.add_attention_out_bias;

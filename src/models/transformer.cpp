@@ -72,8 +72,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       middle_norm_(norm_if((shape.norms.input && !one_norm()) || shape.norms.sum, builder,
                            name + (first_norm_ ? ".norm2" : ".norm1"), shape)),
       feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
-      add2_(builder, name + ".mlp.dropout", shape.hidden_dropout,
-            residual_of(builder, name + ".mlp", shape)),
+      add2_(builder, name + ".mlp.dropout", shape.hidden_dropout, residual_of(builder, name + ".mlp", shape)),
       last_norm_(norm_if(shape.norms.sum, builder, name + ".norm2", shape)) {
   check(!shape.norms.sum || !(shape.norms.input || shape.norms.output || parallel()),
         "block {}: norms of sums exclude other norms, and parallel parts", name);
@@ -142,8 +141,8 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
   constexpr std::string_view kBetween = "gradient between attention and feed-forward";
 
   const Tensor dsum = last_norm_ ? backward_of(inner, *last_norm_, dy) : dy;
-  const Tensor dnormed = feed_forward_->compute_backward(inner, recompute_run, backward_of(inner, add2_, dsum),
-                                                         normed, saved, with_weights);
+  const Tensor dnormed = feed_forward_->compute_backward(
+      inner, recompute_run, backward_of(inner, add2_, dsum), normed, saved, with_weights);
   Tensor dh;  // gradient of the tensor that the feed-forward part reads: x, or the sum of x and attention
   if (one_norm()) {
     dh = dsum;

@@ -50,18 +50,18 @@ enum class PartOrder { OneAfterAnother, Parallel, ParallelWithOneNorm };
 struct TransformerShape {
   PartNorms norms = {};
   PartOrder order = PartOrder::OneAfterAnother;  // parallel parts have no norms of sums
-  int64_t width = 0;  // C
+  int64_t width = 0;                             // C
   int64_t heads = 0;
   int64_t kv_heads = 0;  // `heads` or a divisor of it
   int64_t head_dim = 0;  // usually width / heads
   std::optional<LatentShape> latent = {};
-  int64_t ffn = 0;  // F, of each expert if there are experts; with Swiglu, F gates and F outputs
+  int64_t ffn = 0;  // F, of each expert if there are experts; with a gate, F gates and F outputs
   ExpertsShape experts = {};
   int64_t shared_ffn = 0;    // F of the shared expert; 0: none
   bool shared_gate = false;  // the shared expert has a gate (nn/token_gate.h)
   int64_t mlp_tiles = 1;     // tiles of rows of the feed-forward network (tensor_parallel/tiled_mlp.h)
   Normalization norm = Normalization::LayerNorm;
-  ActivationKind activation = ActivationKind::Gelu;
+  ActivationForm activation = ActivationKind::Gelu;
   bool bias = true;                             // all linear layers have biases
   bool query_key_value_bias = false;            // without `bias`: queries, keys and values have
   bool attention_out_bias = false;              // without `bias`: attention's output projection has
@@ -70,7 +70,7 @@ struct TransformerShape {
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   AttentionScores scores = {};
   double norm_eps = 1e-5;
-  double gain_offset = 0;  // NormForm::gain_offset of all norms
+  double gain_offset = 0;          // NormForm::gain_offset of all norms
   double residual_multiplier = 1;  // factor of the parts' outputs (ResidualAdd)
   double init_std = 0.02;
   double output_init_std = 0.02;  // for the two projections into the residual stream
@@ -127,8 +127,8 @@ class TransformerBlock final : public Layer {
   std::optional<Norm> middle_norm_;  // norm2 of inputs, or norm1 of sums
   std::unique_ptr<FeedForward> feed_forward_;
   ResidualAdd add2_;
-  std::optional<Norm> last_norm_;    // norm2 of sums
-  std::optional<SlotId> middle_;     // the feed-forward network's input, if no norm can repeat it
+  std::optional<Norm> last_norm_;  // norm2 of sums
+  std::optional<SlotId> middle_;   // the feed-forward network's input, if no norm can repeat it
 };
 
 }  // namespace trifold

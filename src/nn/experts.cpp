@@ -12,7 +12,7 @@ std::optional<CounterId> counter_if(bool wanted, BlockBuilder& builder, const st
 }  // namespace
 
 Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
-                 int64_t ffn, ActivationKind activation, Init up, Init down)
+                 int64_t ffn, const ActivationForm& activation, Init up, Init down)
     : name_(name),
       router_name_(name + ".router"),
       up_name_(name + ".experts.up"),
@@ -33,7 +33,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       bias_(shape.selection_bias
                 ? std::optional<ParamId>(builder.buffer(name + ".router.bias", {shape.experts}))
                 : std::nullopt),
-      up_(activation == ActivationKind::Swiglu
+      up_(activation.gated()
               ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
               : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true)),
       down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
@@ -67,7 +67,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
 }
 
 void Experts::activate(Run& run, Tensor a, const Round& round) const {
-  (run.ops.*activation_ops(activation_).forward)(run.stream, a, round.inner);
+  trifold::activate(run.ops, run.stream, a, round.inner, activation_);
 }
 
 void Experts::route_input(Run& run, Tensor x, Saved& saved) const {
@@ -197,7 +197,7 @@ void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& 
   if (!exchange_) clear_dropped(run, da, saved);
   activate(run, a, round);
   run.ops.gate_rows_backward(run.stream, da, dgates, da, a, round.gates, round.row);
-  (run.ops.*activation_ops(activation_).backward)(run.stream, round.dinner, da, round.inner);
+  activate_backward(run.ops, run.stream, round.dinner, da, round.inner, activation_);
   run.scratch.release(mark);
 }
 
@@ -240,8 +240,8 @@ Tensor Experts::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 // In a repeated forward the tensors that `shared` keeps may be in scratch, below the mark, so it is called first.
-Tensor Experts::forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x, SharedExpert shared,
-                              Saved& saved) const {
+Tensor Experts::forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x,
+                              SharedExpert shared, Saved& saved) const {
   const Tensor sum = run.output().take(run.dtype, x.shape);
   const bool shared_first = run.repeats && shared;
   Tensor shared_output = shared_first ? (*shared)() : Tensor{};

@@ -105,12 +105,12 @@ class Experts final : public Layer {
   // Parameters:
   //   <name>.router.weight        [E, C]
   //   <name>.router.bias          [E], with a selection bias
-  //   <name>.experts.up.weight    [E, F, C], or with Swiglu [E, 2, F, C] = [gate | up]
+  //   <name>.experts.up.weight    [E, F, C], or with a gate [E, 2, F, C] = [gate | up]
   //   <name>.experts.down.weight  [E, C, F]
   // The experts' weights are cut along E over the expert axis, and along F over the tensor axis of experts. Throws if
   // these axes do not divide E and F, or if there are several tensor ranks without sequence parallelism.
   Experts(BlockBuilder& builder, const std::string& name, const ExpertsShape& shape, int64_t width,
-          int64_t ffn, ActivationKind activation, Init up, Init down);
+          int64_t ffn, const ActivationForm& activation, Init up, Init down);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [T, C] -> [T, C]
   // Computes the shared expert on run.stream, forward or backward. The result [T, C] is in run.scratch or run.flow.
   using SharedExpert = std::optional<FunctionRef<Tensor()>>;
@@ -229,9 +229,9 @@ class Experts final : public Layer {
   Tensor compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved& saved, bool with_weights) const;
   // Adds the gradients of weights. `received` is the input as dispatched again, without dims if it was not.
   void add_gradients(Run& run, Tensor received, Saved& saved) const;
-  // Columns of the first projection's output; Swiglu has two for each column of the second projection's input.
-  int64_t inner_width() const { return activation_ == ActivationKind::Swiglu ? 2 * ffn_ : ffn_; }
-  // The first projections of the local experts, [E, F, C], or [E, 2F, C] with Swiglu.
+  // Columns of the first projection's output; a gate has two for each column of the second projection's input.
+  int64_t inner_width() const { return activation_.gated() ? 2 * ffn_ : ffn_; }
+  // The first projections of the local experts, [E, F, C], or [E, 2F, C] with a gate.
   Tensor up_matrices(Tensor up) const {
     return up.reshape({up.dim(0), up.row_count() / up.dim(0), up.last_dim()});
   }
@@ -251,7 +251,7 @@ class Experts final : public Layer {
   std::string name_, router_name_, up_name_;  // as Run::show passes them
   ExpertsShape shape_;
   int64_t ffn_;  // this rank's part of F
-  ActivationKind activation_;
+  ActivationForm activation_;
   int parts_, part_;  // tensor ranks that a micro-batch's rows are cut over, and this rank's index
   int context_;       // ranks that positions are cut over
   PhiloxKey jitter_key_, random_key_;

@@ -16,8 +16,7 @@ Init initial_gain(const NormForm& form) {
 
 }  // namespace
 
-Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, const NormForm& form,
-           bool inside)
+Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, const NormForm& form, bool inside)
     : name_(name),
       form_(form),
       width_(width),
@@ -56,9 +55,11 @@ Tensor Norm::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
   if (form_.kind == Normalization::LayerNorm)
-    run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_), form_.gain_offset);
+    run.ops.layer_norm_backward(run.stream, dx, dy, saved[x_], saved[mean_], saved[rstd_], run.weight(gain_),
+                                form_.gain_offset);
   else
-    run.ops.rms_norm_backward(run.stream, dx, dy, saved[x_], saved[rstd_], run.weight(gain_), form_.gain_offset);
+    run.ops.rms_norm_backward(run.stream, dx, dy, saved[x_], saved[rstd_], run.weight(gain_),
+                              form_.gain_offset);
   run.show(name_, "input gradient", dx);
   return dx;
 }
@@ -70,7 +71,8 @@ Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& s
     run.ops.layer_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[mean_], saved[rstd_],
                                     run.weight(gain_), form_.gain_offset);
   else
-    run.ops.rms_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[rstd_], run.weight(gain_), form_.gain_offset);
+    run.ops.rms_norm_backward_add(run.stream, dx, residual, dy, saved[x_], saved[rstd_], run.weight(gain_),
+                                  form_.gain_offset);
   return dx;
 }
 
@@ -108,17 +110,16 @@ void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {
 }
 
 Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
-  const bool gated = kind_ == ActivationKind::Swiglu;
-  const Tensor y = run.keep->take(run.dtype, {x.row_count(), gated ? x.last_dim() / 2 : x.last_dim()});
-  (run.ops.*activation_ops(kind_).forward)(run.stream, y, x);
+  const Tensor y =
+      run.keep->take(run.dtype, {x.row_count(), form_.gated() ? x.last_dim() / 2 : x.last_dim()});
+  activate(run.ops, run.stream, y, x, form_);
   take_over(run, x, y, saved);
   return y;
 }
 
 Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  const bool gated = kind_ == ActivationKind::Swiglu;
-  const Tensor dx = gated ? run.flow->take(run.dtype, saved[x_].shape) : dy;
-  (run.ops.*activation_ops(kind_).backward)(run.stream, dx, dy, saved[x_]);
+  const Tensor dx = form_.gated() ? run.flow->take(run.dtype, saved[x_].shape) : dy;
+  activate_backward(run.ops, run.stream, dx, dy, saved[x_], form_);
   show_gradient(run, dx);
   return dx;
 }

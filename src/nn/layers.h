@@ -60,25 +60,25 @@ class Norm final : public Layer {
   SlotId x_, mean_, rstd_, dy_;
 };
 
-// y = f(x), [R, F] -> [R, F], or with Swiglu y = silu(gate) * up, [R, 2F] = [gate | up] -> [R, F].
+// y = f(x), [R, F] -> [R, F], or with a gate y = f(gate) * up, [R, 2F] = [gate | up] -> [R, F].
 class Activation final : public Layer {
  public:
-  Activation(BlockBuilder& builder, std::string name, ActivationKind kind)
-      : name_(std::move(name)), kind_(kind), x_(builder.slot()) {}
+  Activation(BlockBuilder& builder, std::string name, const ActivationForm& form)
+      : name_(std::move(name)), form_(form), x_(builder.slot()) {}
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run&, Saved&) const override {}
   Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
 
   // For an adjacent layer that fuses this activation with its own operations.
-  ActivationKind kind() const { return kind_; }
+  ActivationKind kind() const { return form_.kind; }
   Tensor input(const Saved& saved) const { return saved[x_]; }
   void take_over(Run& run, Tensor x, Tensor y, Saved& saved) const;
   void show_gradient(Run& run, Tensor dx) const { run.show(name_, "input gradient", dx); }
 
  private:
   std::string name_;
-  ActivationKind kind_;
+  ActivationForm form_;
   SlotId x_;
 };
 

@@ -4,12 +4,31 @@
 
 namespace trifold {
 
-ActivationOps activation_ops(ActivationKind kind) {
+namespace {
+
+const ActivationEntries& entries_of(ActivationKind kind) {
   for (const ActivationEntries& entry : kActivations)
-    if (entry.kind == kind) return {entry.forward, entry.backward};
-  check(kind == ActivationKind::Swiglu, "activation {} has no operations", static_cast<int>(kind));
-  // It takes two halves of each row, so it is no formula of the list.
-  return {&OpTable::swiglu, &OpTable::swiglu_backward};
+    if (entry.kind == kind) return entry;
+  fail("activation {} has no operations", static_cast<int>(kind));
+}
+
+Gating gating_of(const ActivationForm& form) {
+  if (form.gating) return *form.gating;
+  if (form.kind == ActivationKind::Swiglu) return {};
+  return {form.kind == ActivationKind::Geglu ? Gating::Kind::Gelu : Gating::Kind::GeluErf};
+}
+
+}  // namespace
+
+void activate(const OpTable& ops, Stream& stream, Tensor y, Tensor x, const ActivationForm& form) {
+  if (form.gated()) return ops.gated(stream, y, x, gating_of(form));
+  (ops.*entries_of(form.kind).forward)(stream, y, x);
+}
+
+void activate_backward(const OpTable& ops, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                       const ActivationForm& form) {
+  if (form.gated()) return ops.gated_backward(stream, dx, dy, x, gating_of(form));
+  (ops.*entries_of(form.kind).backward)(stream, dx, dy, x);
 }
 
 }  // namespace trifold

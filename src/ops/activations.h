@@ -33,11 +33,23 @@ inline constexpr ActivationEntries kActivations[] = {
      &OpTable::gelu_erf, &OpTable::gelu_erf_backward},
     {ActivationKind::SquaredRelu, cpu::Activations::index<cpu::SquaredRelu>(), "squared_relu",
      "squared_relu_backward", "x", &OpTable::squared_relu, &OpTable::squared_relu_backward},
+    {ActivationKind::Relu, cpu::Activations::index<cpu::Relu>(), "rectify", "rectify_backward", "x",
+     &OpTable::rectify, &OpTable::rectify_backward},
     {std::nullopt, cpu::Activations::index<cpu::Tanh>(), "tanh", "tanh_backward", "y", &OpTable::tanh,
      &OpTable::tanh_backward},
 };
 static_assert(std::size(kActivations) == cpu::Activations::kCount,
               "an activation is in one of two lists only");
+
+static_assert(static_cast<size_t>(Gating::Kind::Silu) == cpu::Gates::index<cpu::GatedBySilu>() &&
+                  static_cast<size_t>(Gating::Kind::Gelu) == cpu::Gates::index<cpu::GatedBy<cpu::Gelu>>() &&
+                  static_cast<size_t>(Gating::Kind::GeluErf) ==
+                      cpu::Gates::index<cpu::GatedBy<cpu::GeluErf>>() &&
+                  static_cast<size_t>(Gating::Kind::ClampedSilu) ==
+                      cpu::Gates::index<cpu::GatedByClampedSilu>(),
+              "Gating::Kind and cpu::Gates have different orders");
+// What kernels read of a gating.
+inline cpu::GateRule gate_rule(const Gating& gating) { return {gating.slope, gating.limit, gating.offset}; }
 
 // Calls visit(number), a compile-time constant of type size_t, for every index of kActivations.
 template <class Visit>

@@ -50,15 +50,15 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& saved
 
 }  // namespace
 
-void swiglu(const Tensor& y, const Tensor& x) {
-  expect_matrix("swiglu", "y", y);
-  expect("swiglu", "x", x, y.dtype, 2 * y.elements());
+void gated(const Tensor& y, const Tensor& x, const Gating& /*gating*/) {
+  expect_matrix("gated", "y", y);
+  expect("gated", "x", x, y.dtype, 2 * y.elements());
 }
 
-void swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
-  expect_matrix("swiglu_backward", "dy", dy);
-  expect("swiglu_backward", "dx", dx, dy.dtype, 2 * dy.elements());
-  expect("swiglu_backward", "x", x, dy.dtype, 2 * dy.elements());
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Gating& /*gating*/) {
+  expect_matrix("gated_backward", "dy", dy);
+  expect("gated_backward", "dx", dx, dy.dtype, 2 * dy.elements());
+  expect("gated_backward", "x", x, dy.dtype, 2 * dy.elements());
 }
 
 void dropout(const Tensor& y, const Tensor& x, const Dropout& /*dropout*/) {
@@ -89,8 +89,8 @@ void add_elementwise(OpTable& checks) {
     bind<kActivations[kNumber].forward, activation<kNumber>>(checks);
     bind<kActivations[kNumber].backward, activation_backward<kNumber>>(checks);
   });
-  bind<&OpTable::swiglu, swiglu>(checks);
-  bind<&OpTable::swiglu_backward, swiglu_backward>(checks);
+  bind<&OpTable::gated, gated>(checks);
+  bind<&OpTable::gated_backward, gated_backward>(checks);
   bind<&OpTable::dropout, dropout>(checks);
   bind<&OpTable::scale_uniform, scale_uniform>(checks);
   bind<&OpTable::dropout_add, dropout_add>(checks);

@@ -59,7 +59,8 @@ void layer_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor
 
 // ---- root-mean-square norm ----
 
-void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& gain, double /*eps*/, double /*gain_offset*/) {
+void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& gain, double /*eps*/,
+              double /*gain_offset*/) {
   expect_matrix("rms_norm", "gain", gain);
   const int64_t elements = rstd.elements() * gain.elements();
   expect("rms_norm", "y", y, gain.dtype, elements);
@@ -95,7 +96,8 @@ void rms_norm_backward_weight(const Tensor& dgain, const Tensor& dy, const Tenso
 }
 
 void rms_norm_backward_all(const Tensor& dx, const Tensor& dgain, const Tensor& residual, const Tensor& dy,
-                           const Tensor& x, const Tensor& rstd, const Tensor& gain, bool accumulate, double gain_offset) {
+                           const Tensor& x, const Tensor& rstd, const Tensor& gain, bool accumulate,
+                           double gain_offset) {
   rms_norm_backward(dx, dy, x, rstd, gain, gain_offset);
   if (residual.data != nullptr)
     expect("rms_norm_backward_all", "residual", residual, dx.dtype, dx.elements());

@@ -53,6 +53,11 @@ struct DropRule {
   double multiplier = 1;
 };
 
+// The numbers of a gated activation (Gating of ops.h).
+struct GateRule {
+  double slope = 1, limit = 0, offset = 0;
+};
+
 // Uniform random numbers: low + step * (word + 1/2). Only the key of `words` is read.
 struct UniformRule {
   DropRule words;
@@ -170,6 +175,13 @@ struct ActivationKernels {
   void (*backward)(T* dx, const T* dy, const T* saved, int64_t n);
 };
 
+// y = f(gate) * up and its adjoint, of a formula of Gates; `columns` of y.
+template <class T>
+struct GateKernels {
+  void (*forward)(T* y, const T* x, int64_t rows, int64_t columns, const GateRule& rule);
+  void (*backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns, const GateRule& rule);
+};
+
 // Kernels for activations, weights and their products. T is the storage type of tensors; `Wide` is the type
 // of computation, of statistics and of the gradients of parameters.
 template <class T>
@@ -183,8 +195,7 @@ struct StorageKernels {
   void (*add)(T* y, const T* a, const T* b, int64_t n);
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins
   const ActivationKernels<T>* activations;       // by the index of the formula (kernels/formulas.h)
-  void (*swiglu)(T* y, const T* x, int64_t rows, int64_t columns);  // columns of y
-  void (*swiglu_backward)(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
+  const GateKernels<T>* gates;                   // by the index of the formula
   // y = residual + drop(x), or drop(x) where residual is null; x[0] is the global element `first`.
   void (*dropout)(T* y, const T* residual, const T* x, int64_t n, uint64_t first, const DropRule& rule);
   void (*scale_uniform)(T* y, const T* x, int64_t n, uint64_t first, const UniformRule& rule);
@@ -197,7 +208,8 @@ struct StorageKernels {
   void (*layer_norm_backward_weight)(Wide* dgain, Wide* dbias, const T* dy, const T* x, const Wide* mean,
                                      const Wide* rstd, int64_t rows, int64_t columns, int64_t begin,
                                      int64_t end);
-  void (*rms_norm)(T* y, Wide* rstd, const T* x, const T* gain, int64_t rows, int64_t columns, double eps, double gain_offset);
+  void (*rms_norm)(T* y, Wide* rstd, const T* x, const T* gain, int64_t rows, int64_t columns, double eps,
+                   double gain_offset);
   void (*rms_norm_backward)(T* dx, const T* dy, const T* x, const Wide* rstd, const T* gain, int64_t rows,
                             int64_t columns, double gain_offset);
   void (*rms_norm_backward_weight)(Wide* dgain, const T* dy, const T* x, const Wide* rstd, int64_t rows,

@@ -1,35 +1,46 @@
-// Launchers of the operations that Llama's blocks need and GPT's do not: SwiGLU, the root-mean-square norm, rotary
+// Launchers of the operations that Llama's blocks need and GPT's do not: gated activations, the root-mean-square norm, rotary
 // position embedding.
+#include "ops/activations.h"
 #include "ops/launch.h"
 #include "ops/launch_support.h"
 
 namespace trifold::cpu {
 
-void swiglu(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+namespace {
+
+template <class T>
+const GateKernels<T>& kernels_of(const KernelTable& table, const Gating& gating) {
+  return storage_kernels<T>(table).gates[static_cast<size_t>(gating.kind)];
+}
+
+}  // namespace
+
+void gated(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Gating& gating) {
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
     const T* in = x.as<T>();
-    const auto kernel = storage_kernels<T>(table).swiglu;
-    over_rows(stream, rows, columns, kMathGrain, [=](int64_t begin, int64_t end) {
-      kernel(out + begin * columns, in + 2 * begin * columns, end - begin, columns);
+    const auto kernel = kernels_of<T>(table, gating).forward;
+    over_rows(stream, rows, columns, kMathGrain, [=, rule = gate_rule(gating)](int64_t begin, int64_t end) {
+      kernel(out + begin * columns, in + 2 * begin * columns, end - begin, columns, rule);
     });
   });
 }
 
-void swiglu_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+void gated_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                    const Gating& gating) {
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
     const T *grad = dy.as<T>(), *in = x.as<T>();
-    const auto kernel = storage_kernels<T>(table).swiglu_backward;
-    over_rows(stream, rows, columns, kMathGrain, [=](int64_t begin, int64_t end) {
+    const auto kernel = kernels_of<T>(table, gating).backward;
+    over_rows(stream, rows, columns, kMathGrain, [=, rule = gate_rule(gating)](int64_t begin, int64_t end) {
       kernel(out + 2 * begin * columns, grad + begin * columns, in + 2 * begin * columns, end - begin,
-             columns);
+             columns, rule);
     });
   });
 }
@@ -45,7 +56,8 @@ void rms_norm(const KernelTable& table, Stream& stream, Tensor y, Tensor rstd, T
     const T *in = x.as<T>(), *gains = gain.as<T>();
     const auto kernel = storage_kernels<T>(table).rms_norm;
     over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
-      kernel(out + begin * columns, inverse + begin, in + begin * columns, gains, end - begin, columns, eps, gain_offset);
+      kernel(out + begin * columns, inverse + begin, in + begin * columns, gains, end - begin, columns, eps,
+             gain_offset);
     });
   });
 }
@@ -103,8 +115,8 @@ void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor
 }
 
 void add_llama(OpTable& ops, const KernelTable& table) {
-  bind<&OpTable::swiglu, swiglu>(ops, table);
-  bind<&OpTable::swiglu_backward, swiglu_backward>(ops, table);
+  bind<&OpTable::gated, gated>(ops, table);
+  bind<&OpTable::gated_backward, gated_backward>(ops, table);
   bind<&OpTable::rms_norm, rms_norm>(ops, table);
   bind<&OpTable::rms_norm_backward, rms_norm_backward>(ops, table);
   bind<&OpTable::rms_norm_backward_weight, rms_norm_backward_weight>(ops, table);

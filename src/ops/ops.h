@@ -18,6 +18,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 
 #include "core/random.h"
@@ -126,6 +128,22 @@ struct Attention {
   int64_t key_dim = 0, value_dim = 0;
 };
 
+// A gated activation of two halves of a row, gate g and up u (OpTable::gated):
+//   Silu, Gelu, GeluErf  f(g) u, where silu(g) = g sigmoid(g)
+//   ClampedSilu          g' sigmoid(slope g') (u' + offset), g' = min(g, limit), u' = u clamped to [-limit, limit]
+struct Gating {
+  enum class Kind : uint8_t {
+    Silu,
+    Gelu,
+    GeluErf,
+    ClampedSilu
+  };  // in the order of cpu::Gates (kernels/formulas.h)
+  Kind kind = Kind::Silu;
+  double slope = 1;
+  double limit = std::numeric_limits<double>::infinity();
+  double offset = 0;
+};
+
 struct OpTable {
   const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda"; for reports and messages
   // The device of the tensors and streams; null: the host.
@@ -176,13 +194,16 @@ struct OpTable {
   void (*squared_relu)(Stream&, Tensor y, Tensor x);
   void (*squared_relu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
 
+  void (*rectify)(Stream&, Tensor y, Tensor x);                       // y = max(x, 0)
+  void (*rectify_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+
   void (*tanh)(Stream&, Tensor y, Tensor x);                       // y may be x
   void (*tanh_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);  // dx = dy * (1 - y^2); dx may be dy
 
-  // ---- SwiGLU (Shazeer, arXiv 2002.05202) ----
-  // y = gate sigmoid(gate) * up, the halves of a row of x.  y [R, C]  x [R, 2C] = [gate | up]
-  void (*swiglu)(Stream&, Tensor y, Tensor x);
-  void (*swiglu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be x
+  // ---- gated activations (Shazeer, arXiv 2002.05202) ----
+  // y = f(gate) * up, the halves of a row of x, in the form that the gating describes.  y [R, C]  x [R, 2C] = [gate | up]
+  void (*gated)(Stream&, Tensor y, Tensor x, const Gating& gating);
+  void (*gated_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, const Gating& gating);  // dx may be x
 
   // ---- dropout ----
   void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& dropout);  // y may be x
@@ -198,7 +219,8 @@ struct OpTable {
   // [C]
   void (*layer_norm)(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
                      double eps, double gain_offset);
-  void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, double gain_offset);
+  void (*layer_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain,
+                              double gain_offset);
   // dx = layer_norm_backward + residual: layer_norm_backward(dx), add(dx, dx, residual), fused as the
   // products above. residual [R, C]; not aliased by dx
   void (*layer_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
@@ -208,17 +230,19 @@ struct OpTable {
   // layer_norm_backward_add (layer_norm_backward if `residual` has no memory) and layer_norm_backward_weight in one
   // call, with the bits of the separate operations.
   void (*layer_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual, Tensor dy,
-                                  Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate, double gain_offset);
+                                  Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate,
+                                  double gain_offset);
   // ---- root-mean-square norm over the last dim (Zhang & Sennrich, arXiv 1910.07467) ----
   // y = x * rstd * (gain + gain_offset), rstd = 1 / sqrt(mean of x^2 + eps).  x, y [R, C]  rstd [R]  gain [C]
   void (*rms_norm)(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps, double gain_offset);
-  void (*rms_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
-                            Tensor gain, double gain_offset);  // dx may be dy
+  void (*rms_norm_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain,
+                            double gain_offset);  // dx may be dy
   void (*rms_norm_backward_add)(Stream&, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                                 Tensor gain, double gain_offset);  // as layer_norm_backward_add
   void (*rms_norm_backward_weight)(Stream&, Tensor dgain, Tensor dy, Tensor x, Tensor rstd, bool accumulate);
   void (*rms_norm_backward_all)(Stream&, Tensor dx, Tensor dgain, Tensor residual, Tensor dy, Tensor x,
-                                Tensor rstd, Tensor gain, bool accumulate, double gain_offset);  // as layer_norm_backward_all
+                                Tensor rstd, Tensor gain, bool accumulate,
+                                double gain_offset);  // as layer_norm_backward_all
 
   // db[c] += sum over r of dy[r, c]
   void (*column_sum)(Stream&, Tensor db, Tensor dy, bool accumulate);
@@ -451,9 +475,9 @@ using Operations = OperationList<
     &OpTable::fill_rows, &OpTable::gemm, &OpTable::affine, &OpTable::affine_add, &OpTable::affine_gelu,
     &OpTable::affine_backward_input, &OpTable::affine_backward_gelu, &OpTable::affine_backward_weight,
     &OpTable::gelu, &OpTable::gelu_backward, &OpTable::gelu_erf, &OpTable::gelu_erf_backward,
-    &OpTable::squared_relu, &OpTable::squared_relu_backward, &OpTable::tanh, &OpTable::tanh_backward,
-    &OpTable::swiglu, &OpTable::swiglu_backward, &OpTable::dropout, &OpTable::dropout_add,
-    &OpTable::scale_uniform, &OpTable::layer_norm, &OpTable::layer_norm_backward,
+    &OpTable::squared_relu, &OpTable::squared_relu_backward, &OpTable::rectify, &OpTable::rectify_backward,
+    &OpTable::tanh, &OpTable::tanh_backward, &OpTable::gated, &OpTable::gated_backward, &OpTable::dropout,
+    &OpTable::dropout_add, &OpTable::scale_uniform, &OpTable::layer_norm, &OpTable::layer_norm_backward,
     &OpTable::layer_norm_backward_add, &OpTable::layer_norm_backward_weight,
     &OpTable::layer_norm_backward_all, &OpTable::rms_norm, &OpTable::rms_norm_backward,
     &OpTable::rms_norm_backward_add, &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all,
@@ -478,13 +502,26 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");
 
-// The activations of feed-forward networks, and their operations. Swiglu outputs half as many columns as x has.
-enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Swiglu };
-struct ActivationOps {
-  void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
-  void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);
+// The activations of feed-forward networks. Those with a gate output half as many columns as x has.
+enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Relu, Swiglu, Geglu, GegluErf };
+struct ActivationForm {
+  ActivationForm(ActivationKind kind_)
+      : kind(kind_) {}  // NOLINT(google-explicit-constructor): a kind is a form
+  // Swiglu with slope, limit and offset of Gating::ClampedSilu.
+  static ActivationForm clamped_swiglu(double slope, double limit, double offset) {
+    ActivationForm form(ActivationKind::Swiglu);
+    form.gating = {Gating::Kind::ClampedSilu, slope, limit, offset};
+    return form;
+  }
+  bool gated() const { return kind >= ActivationKind::Swiglu; }
+
+  ActivationKind kind;
+  std::optional<Gating> gating = {};  // instead of the kind's
 };
-ActivationOps activation_ops(ActivationKind kind);
+// y = activation(x), and its adjoint; dx may be dy without a gate, and x with one.
+void activate(const OpTable& ops, Stream& stream, Tensor y, Tensor x, const ActivationForm& form);
+void activate_backward(const OpTable& ops, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                       const ActivationForm& form);
 
 // The table for the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).
 const OpTable& cpu_ops();

@@ -45,7 +45,8 @@ LatentProjections::Latent LatentProjections::make_latent(BlockBuilder& builder, 
                 {},
                 builder.slot(),
                 builder.slot()};
-  if (shape_.norm) latent.norm.emplace(builder, name + "_norm", rank,
+  if (shape_.norm)
+    latent.norm.emplace(builder, name + "_norm", rank,
                         NormForm{*shape_.norm, shape_.norm_eps, shape_.gain_offset});
   return latent;
 }

@@ -5,12 +5,12 @@
 namespace trifold {
 
 TiledMlp::TiledMlp(BlockBuilder& builder, const std::string& name, int64_t width, int64_t ffn,
-                   ActivationKind activation, bool bias, Init up, Init down, int64_t tiles)
+                   const ActivationForm& activation, bool bias, Init up, Init down, int64_t tiles)
     : up_name_(name + ".up"),
       down_name_(name + ".down"),
       region_(builder),
       tiles_(tiles),
-      up_(builder, up_name_, activation == ActivationKind::Swiglu ? 2 : 1, ffn, width, up, bias),
+      up_(builder, up_name_, activation.gated() ? 2 : 1, ffn, width, up, bias),
       activation_(builder, name + ".activation", activation),
       down_(builder, down_name_, width, ffn, down, bias),
       x_(builder.slot()),

@@ -19,10 +19,10 @@ namespace trifold {
 
 class TiledMlp final : public Layer {
  public:
-  // Parameters <name>.up.* as in ColumnLinear, with `ffn` outputs (with Swiglu, `ffn` gates and `ffn` outputs), and
+  // Parameters <name>.up.* as in ColumnLinear, with `ffn` outputs (with a gate, `ffn` gates and `ffn` outputs), and
   // <name>.down.* as in RowLinear. `tiles` is at least 1.
   TiledMlp(BlockBuilder& builder, const std::string& name, int64_t width, int64_t ffn,
-           ActivationKind activation, bool bias, Init up, Init down, int64_t tiles);
+           const ActivationForm& activation, bool bias, Init up, Init down, int64_t tiles);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [Ro, C] -> [Ro, C]
   // The sum of `add`, whose x is forward(x), in run.output(). Computes nothing if neither the sum (Run::repeats) nor x
   // is read.

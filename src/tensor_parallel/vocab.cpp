@@ -180,8 +180,8 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   run.show(name_, kLabelLogits, target);
   if (run.has_backward()) {
     if (!at_once)
-      run.ops.cross_entropy_backward(run.stream, gradient, logits, max, sum, labels, weights, run.loss_factor(),
-                                     first_id_, vocab_);
+      run.ops.cross_entropy_backward(run.stream, gradient, logits, max, sum, labels, weights,
+                                     run.loss_factor(), first_id_, vocab_);
     undo_soft_cap(run, form_, gradient, logits);
     run.show(name_, "gradient of the logits", gradient);
     run.ops.gemm(run.stream, dx, gradient, false, w, false, form_.scale, 0.0);

@@ -150,8 +150,7 @@ void VocabPart::backward_weight(Run& run, Saved& saved) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor x = region_.gather_rows(run, saved[x_], run.scratch, run.stream);
   const bool adds = run.adds_to(weight_);
-  run.ops.gemm(run.stream, run.grad(weight_), saved[logits_], true, x, false, form_.scale,
-               adds ? 1.0 : 0.0);
+  run.ops.gemm(run.stream, run.grad(weight_), saved[logits_], true, x, false, form_.scale, adds ? 1.0 : 0.0);
   run.scratch.release(mark);
 }
 

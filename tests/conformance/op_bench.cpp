@@ -162,7 +162,7 @@ class Bench {
     }
     {
       const Tensor x = numbers(kBf16, {sized(16384), 6400}), y = memory(kBf16, {sized(16384), 3200});
-      time("swiglu", 6 * static_cast<double>(y.elements()), [=, this] { ops_.swiglu(stream_, y, x); });
+      time("swiglu", 6 * static_cast<double>(y.elements()), [=, this] { ops_.gated(stream_, y, x, {}); });
     }
     {
       const Tensor x = numbers(kBf16, {n}), y = numbers(kBf16, {n});
@@ -205,7 +205,8 @@ class Bench {
       const Tensor residual = numbers(kBf16, {rows, columns}), other = numbers(kF32, {columns});
       time("layer_norm_backward_all", 8 * count,
            [=, this, x = x, dy = dy, out = out, mean = mean, rstd = rstd, gain = gain, sum = sum] {
-             ops_.layer_norm_backward_all(stream_, out, sum, other, residual, dy, x, mean, rstd, gain, true, 0);
+             ops_.layer_norm_backward_all(stream_, out, sum, other, residual, dy, x, mean, rstd, gain, true,
+                                          0);
            });
     }
     {

@@ -89,6 +89,12 @@ void activations(std::vector<OpCase>& cases) {
                      const Tensor dx = run.out({n}, normal(n, 2));
                      run.ops().squared_relu_backward(run.stream(), dx, dx, x);
                    })});
+  cases.push_back({"rectify", entries(&OpTable::rectify, &OpTable::rectify_backward), false, 1,
+                   each_count([](OpRun& run, int64_t n) {
+                     run.ops().rectify(run.stream(), run.out({n}), run.in({n}, normal(n, 1)));
+                     const Tensor dx = run.out({n}, normal(n, 2));
+                     run.ops().rectify_backward(run.stream(), dx, dx, run.in({n}, normal(n, 3)));
+                   })});
   cases.push_back({"tanh", entries(&OpTable::tanh, &OpTable::tanh_backward), false, 1,
                    each_count([](OpRun& run, int64_t n) {
                      const Tensor y = run.out({n}, normal(n, 1));
@@ -96,11 +102,16 @@ void activations(std::vector<OpCase>& cases) {
                      const Tensor dx = run.out({n}, normal(n, 2));
                      run.ops().tanh_backward(run.stream(), dx, dx, run.in({n}, normal(n, 3)));
                    })});
-  cases.push_back({"swiglu", entries(&OpTable::swiglu, &OpTable::swiglu_backward), false, 1,
+  cases.push_back({"gated", entries(&OpTable::gated, &OpTable::gated_backward), false, 1,
                    each_matrix([](OpRun& run, const Matrix& m) {
-                     const Tensor x = run.out({m.rows, 2 * m.columns}, normal(2 * m.size(), 1));
-                     run.ops().swiglu(run.stream(), run.out(m.shape()), x);
-                     run.ops().swiglu_backward(run.stream(), x, run.in(m.shape(), normal(m.size(), 2)), x);
+                     using Kind = Gating::Kind;
+                     for (const Gating& gating : {Gating{}, Gating{Kind::Gelu}, Gating{Kind::GeluErf},
+                                                  Gating{Kind::ClampedSilu, 1.702, 0.75, 1}}) {
+                       const Tensor x = run.out({m.rows, 2 * m.columns}, normal(2 * m.size(), 1));
+                       run.ops().gated(run.stream(), run.out(m.shape()), x, gating);
+                       run.ops().gated_backward(run.stream(), x, run.in(m.shape(), normal(m.size(), 2)), x,
+                                                gating);
+                     }
                    })});
   cases.push_back({"dropout", entries(&OpTable::dropout, &OpTable::dropout_add), false, 1,
                    each_count([](OpRun& run, int64_t n) {
@@ -155,7 +166,8 @@ void norms(std::vector<OpCase>& cases) {
          run.ops().layer_norm(run.stream(), run.out(m.shape()), mean, rstd, x, gain, bias, 0.01, 0.5);
          run.ops().layer_norm_backward(run.stream(), run.out(m.shape()), dy, x, mean, rstd, gain, 0.5);
          run.ops().layer_norm_backward_add(run.stream(), run.out(m.shape()),
-                                           run.in(m.shape(), normal(m.size(), 5)), dy, x, mean, rstd, gain, 0.5);
+                                           run.in(m.shape(), normal(m.size(), 5)), dy, x, mean, rstd, gain,
+                                           0.5);
          for (const bool accumulate : {true, false})
            run.ops().layer_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate),
                                                 sums(run, m.columns, -2, accumulate), dy, x, mean, rstd,
@@ -167,27 +179,28 @@ void norms(std::vector<OpCase>& cases) {
                                              accumulate ? run.in(m.shape(), normal(m.size(), 5)) : Tensor{},
                                              dy, x, mean, rstd, gain, accumulate, 0.5);
        })});
-  cases.push_back(
-      {"rms_norm",
-       entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
-               &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all),
-       false, 4, each_matrix([](OpRun& run, const Matrix& m) {
-         const Tensor x = run.in(m.shape(), normal(m.size(), 1));
-         const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
-         const Tensor rstd = run.out(run.wide(), {m.rows});
-         run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5, 0.5);
-         const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
-         for (const bool accumulate : {true, false})
-           run.ops().rms_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate), dx, x,
-                                              rstd, accumulate);
-         for (const bool accumulate : {true, false})
-           run.ops().rms_norm_backward_all(
-               run.stream(), run.out(m.shape()), sums(run, m.columns, 0.5, accumulate),
-               accumulate ? Tensor{} : run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain, accumulate, 0.5);
-         run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
-                                         run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain, 0.5);
-         run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain, 0.5);
-       })});
+  cases.push_back({"rms_norm",
+                   entries(&OpTable::rms_norm, &OpTable::rms_norm_backward, &OpTable::rms_norm_backward_add,
+                           &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all),
+                   false, 4, each_matrix([](OpRun& run, const Matrix& m) {
+                     const Tensor x = run.in(m.shape(), normal(m.size(), 1));
+                     const Tensor gain = run.in({m.columns}, normal(m.columns, 2));
+                     const Tensor rstd = run.out(run.wide(), {m.rows});
+                     run.ops().rms_norm(run.stream(), run.out(m.shape()), rstd, x, gain, 1e-5, 0.5);
+                     const Tensor dx = run.out(m.shape(), normal(m.size(), 4));
+                     for (const bool accumulate : {true, false})
+                       run.ops().rms_norm_backward_weight(run.stream(), sums(run, m.columns, 0.5, accumulate),
+                                                          dx, x, rstd, accumulate);
+                     for (const bool accumulate : {true, false})
+                       run.ops().rms_norm_backward_all(
+                           run.stream(), run.out(m.shape()), sums(run, m.columns, 0.5, accumulate),
+                           accumulate ? Tensor{} : run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd, gain,
+                           accumulate, 0.5);
+                     run.ops().rms_norm_backward_add(run.stream(), run.out(m.shape()),
+                                                     run.in(m.shape(), normal(m.size(), 5)), dx, x, rstd,
+                                                     gain, 0.5);
+                     run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain, 0.5);
+                   })});
   // As many rows as blocks go over several times, of whole packs and not.
   cases.push_back({"layer norms of many rows", entries(&OpTable::layer_norm_backward_all), false, 4,
                    [](OpRun& run) { many_rows(run, 8, true); }});

@@ -58,11 +58,10 @@ TEST(Block, CurvesAgreeOnEveryMesh) {
     const PretrainConfig base = block_run(form);
     const Curve one = train_and_evaluate(base);
     EXPECT_LT(one.losses.back(), one.losses.front());
-    for (const BlockMesh& mesh :
-         {BlockMesh{1, 2, 1, 0, RecomputeGranularity::Selective},
-          {2, 2, 1, 2, RecomputeGranularity::Full},
-          {1, 1, 2, 0, RecomputeGranularity::None, "zb-h1"},
-          {2, 1, 2, 3, RecomputeGranularity::Selective, "1f1b", 2}}) {
+    for (const BlockMesh& mesh : {BlockMesh{1, 2, 1, 0, RecomputeGranularity::Selective},
+                                  {2, 2, 1, 2, RecomputeGranularity::Full},
+                                  {1, 1, 2, 0, RecomputeGranularity::None, "zb-h1"},
+                                  {2, 1, 2, 3, RecomputeGranularity::Selective, "1f1b", 2}}) {
       SCOPED_TRACE(fmt::format("norms {} parallel {}: dp {} tp {} pp {} zero {} {} recompute {}",
                                static_cast<int>(form.norms), static_cast<int>(form.parallel), mesh.dp,
                                mesh.tp, mesh.pp, mesh.zero, mesh.schedule, static_cast<int>(mesh.recompute)));

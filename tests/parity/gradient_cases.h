@@ -11,6 +11,9 @@ namespace trifold::test {
 
 inline const Init kNormal{Init::Kind::Normal, 0.5};
 
+// The activation of gpt-oss, with a limit that some elements reach.
+inline const ActivationForm kClampedSwiglu = ActivationForm::clamped_swiglu(1.702, 1.25, 1);
+
 inline Placed stream(int64_t width) { return {Placed::Cut::Stream, {kRows, width}}; }
 
 inline TransformerShape block_shape(double dropout, bool selective = false) {

@@ -10,13 +10,14 @@ namespace {
 constexpr RouterLosses kRouterLosses{1, 1};
 
 std::unique_ptr<Experts> experts(BlockBuilder& b, int64_t count, const Router& router,
-                                 ActivationKind activation) {
+                                 const ActivationForm& activation) {
   return std::make_unique<Experts>(b, "mlp", ExpertsShape{count, router, kRouterLosses}, kWidth, 10,
                                    activation, kNormal, kNormal);
 }
 
 // Of which an expert takes one of the 5 tokens of a sequence, 2 choices each.
-std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept, ActivationKind activation) {
+std::unique_ptr<Experts> limited_experts(BlockBuilder& b, KeptChoices kept,
+                                         const ActivationForm& activation) {
   ExpertsShape shape{4, {2, RouterGate::Chosen, 1}, kRouterLosses};
   shape.capacity = {0.4, kept};
   return std::make_unique<Experts>(b, "mlp", shape, kWidth, 10, activation, kNormal, kNormal);
@@ -93,7 +94,7 @@ std::vector<GradientCase> expert_gradient_cases() {
        rows, rows, true},
       {"Experts",
        [](B& b) {
-         return experts(b, 6, {1, RouterGate::All, 1}, ActivationKind::Gelu);
+         return experts(b, 6, {1, RouterGate::All, 1}, kClampedSwiglu);
        },
        rows, rows, true},
       {"Experts",

@@ -82,7 +82,7 @@ ModelConfig with_multipliers(ModelConfig config) {
   return config;
 }
 
-std::unique_ptr<TiledMlp> tiled_mlp(BlockBuilder& b, ActivationKind activation, bool bias) {
+std::unique_ptr<TiledMlp> tiled_mlp(BlockBuilder& b, const ActivationForm& activation, bool bias) {
   return std::make_unique<TiledMlp>(b, "mlp", kWidth, 20, activation, bias, kNormal, kNormal, 4);
 }
 
@@ -216,6 +216,14 @@ std::vector<GradientCase> cases_without_experts() {
        columns(kWidth), columns(kWidth)},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Swiglu); },
        packed(2, kWidth), columns(kWidth)},
+      {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Relu); },
+       columns(kWidth), columns(kWidth)},
+      {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Geglu); },
+       packed(2, kWidth), columns(kWidth)},
+      {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::GegluErf); },
+       packed(2, kWidth), columns(kWidth)},
+      {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", kClampedSwiglu); },
+       packed(2, kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return attention(b, 0.0); }, packed(3, kWidth), columns(kWidth)},
       {"AttentionCore", [](B& b) { return attention(b, 0.3); }, packed(3, kWidth), columns(kWidth)},
       {"AttentionCoreWithSinks",
@@ -339,6 +347,15 @@ std::vector<GradientCase> cases_without_experts() {
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::GeluErf, true); }, rows, rows},
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::SquaredRelu, true); }, rows, rows},
       {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Swiglu, false); }, rows, rows},
+      {"TiledMlp", [](B& b) { return tiled_mlp(b, ActivationKind::Relu, true); }, rows, rows},
+      {"TiledMlp", [](B& b) { return tiled_mlp(b, kClampedSwiglu, false); }, rows, rows},
+      {"TransformerBlock",
+       [](B& b) {
+         TransformerShape shape = llama_shape(2, true);
+         shape.activation = ActivationKind::Geglu;
+         return transformer(b, shape);
+       },
+       rows, rows},
       {"AttentionCore", [](B& b) { return attention(b, 0.3, {AttentionSight::Both}); }, packed(3, kWidth),
        columns(kWidth)},
       {"TransformerBlock", [](B& b) { return joined(b, block_shape(0.2), {.input = false, .output = true}); },
@@ -380,8 +397,8 @@ std::vector<GradientCase> cases_without_experts() {
          return std::make_unique<GptHead>(b, with_multipliers(tiny_llama()), lone_table(b), 16, 4);
        },
        rows, none},
-      {"VocabPart",
-       [](B& b) { return std::make_unique<HeadInParts>(b, with_multipliers(tiny_llama()), 4); }, rows, none},
+      {"VocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, with_multipliers(tiny_llama()), 4); },
+       rows, none},
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
        stream(7)},
       {"VocabEmbedding",

@@ -46,7 +46,7 @@ TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndRequiredOptions) {
   expect_contains(text, "Learning rate after warm-up. (above 0; required)");
   expect_contains(text,
                   "adam, lamb: decay rate of the second moment. (at least 0 and below 1; default 0.999)");
-  expect_contains(text, "(at least 1; default: 4 x --hidden-size, 8/3 x with --swiglu)");
+  expect_contains(text, "(at least 1; default: 4 x --hidden-size, 8/3 x with a gate)");
   expect_contains(text, "--lr-decay-style constant|linear|cosine|inverse-square-root|WSD");
   expect_contains(text, "Also --tp.");
   expect_contains(help("bench", 160), "Width of the model. (at least 1; default 768)");

@@ -32,7 +32,7 @@ TEST(ConfigPrintConfig, SaysWhereEveryValueComesFrom) {
   EXPECT_EQ(line_of(text, "clip-grad"), "clip-grad = 3 # command line, instead of " + file.path() + ":3");
   EXPECT_EQ(line_of(text, "adam-beta2"), "adam-beta2 = 0.999 # default");
   EXPECT_EQ(line_of(text, "ffn-hidden-size"),
-            "ffn-hidden-size = 512 # derived: 4 x --hidden-size, 8/3 x with --swiglu");
+            "ffn-hidden-size = 512 # derived: 4 x --hidden-size, 8/3 x with a gate");
   EXPECT_EQ(line_of(text, "ranks"), "ranks = 2 # the number of MPI processes");
   EXPECT_EQ(line_of(text, "save"), "# save = # not set: nothing is saved");
   EXPECT_EQ(line_of(text, "global-batch-size"),

@@ -192,8 +192,8 @@ TEST(Ops16, SwigluRmsNormAndRotary) {
           ops.rms_norm_backward(stream, dx, grad, in, rstd, g, 0);
           ops.rms_norm_backward_weight(stream, dgain, grad, in, rstd, true);
           ops.rotary(stream, turned, in, Host(DType::I32, {r}, positions), turn);
-          ops.swiglu(stream, product, in);
-          ops.swiglu_backward(stream, slope, Tensor(grad).flat(0, r * c / 2).reshape({r, c / 2}), in);
+          ops.gated(stream, product, in, {});
+          ops.gated_backward(stream, slope, Tensor(grad).flat(0, r * c / 2).reshape({r, c / 2}), in, {});
           return {stored(y),      wide(rstd),      stored(dx),   wide(dgain),
                   stored(turned), stored(product), stored(slope)};
         },

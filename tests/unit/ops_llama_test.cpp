@@ -13,45 +13,70 @@ size_t at(int64_t row, int64_t column, int64_t columns) {
 using Extent = std::pair<int64_t, int64_t>;
 const std::vector<Extent> kExtents{{1, 1}, {5, 13}, {300, 128}, {70, 771}};
 
-Values swiglu(const Values& x, int64_t rows, int64_t columns) {
+const Gating kGatings[] = {{},
+                           {Gating::Kind::Gelu},
+                           {Gating::Kind::GeluErf},
+                           {Gating::Kind::ClampedSilu, 1.702, 0.75, 1},
+                           {Gating::Kind::ClampedSilu, 1}};
+
+double gated(double gate, double up, const Gating& by) {
+  const double silu = gate / (1 + std::exp(-gate));
+  const double clamped = std::min(gate, by.limit);
+  switch (by.kind) {
+    case Gating::Kind::Silu:
+      return silu * up;
+    case Gating::Kind::Gelu:
+      return 0.5 * gate * (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * std::pow(gate, 3)))) * up;
+    case Gating::Kind::GeluErf:
+      return 0.5 * gate * std::erfc(-gate / std::sqrt(2.0)) * up;
+    case Gating::Kind::ClampedSilu:
+      break;
+  }
+  return clamped / (1 + std::exp(-by.slope * clamped)) *
+         (std::max(-by.limit, std::min(up, by.limit)) + by.offset);
+}
+
+Values gated(const Values& x, int64_t rows, int64_t columns, const Gating& by) {
   Values y;
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c) {
-      const double gate = x[at(r, c, 2 * columns)];
-      y.push_back(gate / (1 + std::exp(-gate)) * x[at(r, columns + c, 2 * columns)]);
-    }
+    for (int64_t c = 0; c < columns; ++c)
+      y.push_back(gated(x[at(r, c, 2 * columns)], x[at(r, columns + c, 2 * columns)], by));
   return y;
 }
 
-TEST(Swiglu, Forward) {
-  for (const auto& [rows, columns] : kExtents) {
-    Values x = random_values(2 * rows * columns, 1);
-    for (double& v : x) v *= 3;
-    if (rows > 1) {
-      x[0] = -200;  // its exponential overflows
-      x[1] = 200;
+TEST(Gated, Forward) {
+  for (const auto& [rows, columns] : kExtents)
+    for (const Gating& by : kGatings) {
+      Values x = random_values(2 * rows * columns, 1);
+      for (double& v : x) v *= 3;
+      if (rows > 1) {
+        x[0] = -200;  // its exponential overflows
+        x[1] = 200;
+      }
+      check_everywhere(
+          {gated(x, rows, columns, by)},
+          [&, r = rows, c = columns](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
+            const Host y(dtype, {r, c});
+            ops.gated(stream, y, Host(dtype, {r, 2 * c}, x), by);
+            return {y.values()};
+          });
     }
-    check_everywhere({swiglu(x, rows, columns)},
-                     [&, r = rows, c = columns](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
-                       const Host y(dtype, {r, c});
-                       ops.swiglu(stream, y, Host(dtype, {r, 2 * c}, x));
-                       return {y.values()};
-                     });
-  }
 }
 
-TEST(Swiglu, BackwardIsTheDerivative) {
+TEST(Gated, BackwardIsTheDerivative) {
   const int64_t rows = 3;
   const int64_t columns = 19;
   const Values x = random_values(2 * rows * columns, 1);
   const Values dy = random_values(rows * columns, 2);
   with_every_table([&](const OpTable& ops, Stream& stream) {
-    const Host in(DType::F64, {rows, 2 * columns}, x);
-    const Host dx(DType::F64, {rows, 2 * columns});
-    ops.swiglu_backward(stream, dx, Host(DType::F64, {rows, columns}, dy), in);
-    check_gradient([&](const Values& v) { return dot(swiglu(v, rows, columns), dy); }, x, dx.values());
-    ops.swiglu_backward(stream, in, Host(DType::F64, {rows, columns}, dy), in);
-    EXPECT_EQ(in.values(), dx.values()) << "in place";
+    for (const Gating& by : kGatings) {
+      const Host in(DType::F64, {rows, 2 * columns}, x);
+      const Host dx(DType::F64, {rows, 2 * columns});
+      ops.gated_backward(stream, dx, Host(DType::F64, {rows, columns}, dy), in, by);
+      check_gradient([&](const Values& v) { return dot(gated(v, rows, columns, by), dy); }, x, dx.values());
+      ops.gated_backward(stream, in, Host(DType::F64, {rows, columns}, dy), in, by);
+      EXPECT_EQ(in.values(), dx.values()) << "in place";
+    }
   });
 }
 

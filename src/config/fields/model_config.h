@@ -74,7 +74,10 @@ struct ModelConfig {
   std::optional<double> final_logit_softcapping;
   std::optional<double> latent_norm_epsilon;  // stays unset; norm_epsilon
   bool swiglu = false;
-  bool squared_relu = false;
+  bool geglu = false, quick_geglu = false;  // gates too: GELU, and x sigmoid(1.702 x)
+  std::optional<double> activation_func_clamp_value;
+  double glu_linear_offset = 0;
+  bool squared_relu = false, relu = false;
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
   // Biases that remain despite disable_bias_linear: query, key and value projections; attention's output; feed-forward
@@ -109,6 +112,11 @@ struct ModelConfig {
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // for HeadKind::Classes
 };
+
+// Whether feed-forward networks have gates.
+inline bool has_gate(const ModelConfig& config) {
+  return config.swiglu || config.geglu || config.quick_geglu;
+}
 
 // What norms add to their gains (NormForm::gain_offset).
 inline double gain_offset(const ModelConfig& config) { return config.apply_layernorm_1p ? 1 : 0; }

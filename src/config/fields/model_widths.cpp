@@ -30,7 +30,7 @@ int64_t key_heads(const ModelConfig& config) {
 // Three matrices of 8/3 of the width have the size of two of four times the width (Megatron-LM's rule).
 int64_t inner_width(const ModelConfig& config) {
   if (config.ffn_hidden_size) return *config.ffn_hidden_size;
-  if (!config.swiglu) return 4 * config.hidden_size;
+  if (!has_gate(config)) return 4 * config.hidden_size;
   return std::max<int64_t>(64, config.hidden_size * 8 / 3 / 64 * 64);
 }
 

@@ -226,7 +226,7 @@ void check_tensor(const PretrainConfig& config, Problems& problems) {
                                                    count_expert_layers(model) < model.num_layers);
   if (dense_layers && model.ffn_hidden_size) {
     divisible("ffn-hidden-size", *model.ffn_hidden_size, "");
-  } else if (dense_layers && model.swiglu && problems.sound({"hidden-size"}) &&
+  } else if (dense_layers && has_gate(model) && problems.sound({"hidden-size"}) &&
              model.hidden_size % tensor == 0) {
     divisible("ffn-hidden-size", inner_width(model), ", its default,");
   }

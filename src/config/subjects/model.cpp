@@ -13,12 +13,35 @@ namespace {
 void add_architecture(OptionTable& table, ModelConfig& model) {
   table.add("normalization", &model.normalization, "Normalization layer.");
   table.add("swiglu", &model.swiglu, "Gated feed-forward network, silu(gate) x up, instead of GELU.");
-  table.add("squared-relu", &model.squared_relu, "max(x, 0)^2 in feed-forward networks, instead of GELU.")
+  table
+      .add("geglu", &model.geglu,
+           "Gated feed-forward network, gelu(gate) x up, in the form of --gelu (Gemma).")
       .excludes("swiglu", {}, "give one of them");
+  table
+      .add("quick-geglu", &model.quick_geglu,
+           "Gated feed-forward network, gate x sigmoid(1.702 gate) x up (gpt-oss).")
+      .excludes(When("swiglu").or_when("geglu"), {}, "give one of them");
+  table
+      .add("activation-func-clamp-value", &model.activation_func_clamp_value,
+           "Bound gates from above by this, and what they multiply from both sides (gpt-oss: 7).")
+      .takes("X")
+      .absent("no bound")
+      .only_with(When("swiglu").or_when("quick-geglu"))
+      .bounds = {0, 1e6, true, false};
+  table
+      .add("glu-linear-offset", &model.glu_linear_offset,
+           "Added to what the gates multiply, after it is bounded (gpt-oss: 1).")
+      .range(-1e6, 1e6)
+      .only_with(When("swiglu").or_when("quick-geglu"));
+  table.add("relu", &model.relu, "max(x, 0) in feed-forward networks, instead of GELU (OPT).")
+      .excludes(When("swiglu").or_when("geglu").or_when("quick-geglu"), {}, "give one of them");
+  table.add("squared-relu", &model.squared_relu, "max(x, 0)^2 in feed-forward networks, instead of GELU.")
+      .excludes(When("swiglu").or_when("geglu").or_when("quick-geglu").or_when("relu"), {},
+                "give one of them");
   table
       .add("gelu", &model.gelu,
            "Form of GELU: the tanh approximation, or exact with erf as in Hugging Face's BERT.")
-      .no_effect_with(When("swiglu").or_when("squared-relu"));
+      .no_effect_with(When("swiglu").or_when("quick-geglu").or_when("relu").or_when("squared-relu"));
   table.add("disable-bias-linear", &model.disable_bias_linear, "No biases in linear layers.");
   table
       .add("add-qkv-bias", &model.add_qkv_bias,
@@ -39,14 +62,17 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
 
 // The shape of a layer around its two parts, attention and the feed-forward network, and the factors of a model's ends.
 void add_residual_stream(OptionTable& table, ModelConfig& model) {
-  table.add("norm-position", &model.norm_position,
-            "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
-            "stream, as in OLMo 2; or of both, as in Gemma 2.");
+  table.add(
+      "norm-position", &model.norm_position,
+      "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
+      "stream, as in OLMo 2; or of both, as in Gemma 2.");
   table
-      .add("parallel-residual", &model.parallel_residual,
-           "Attention and feed-forward network both read the layer's input: each with a norm, as in GPT-NeoX, or "
-           "with one norm, as in Phi-2.")
-      .excludes({"norm-position", "output"}, "because the parts' inputs have no norms", "leave one of them out");
+      .add(
+          "parallel-residual", &model.parallel_residual,
+          "Attention and feed-forward network both read the layer's input: each with a norm, as in GPT-NeoX, or "
+          "with one norm, as in Phi-2.")
+      .excludes({"norm-position", "output"}, "because the parts' inputs have no norms",
+                "leave one of them out");
   constexpr Range kFactor{0, 1e6, true, false};
   table
       .add("embedding-multiplier", &model.embedding_multiplier,
@@ -108,7 +134,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .range(1, kMaxSize);
   table.add("ffn-hidden-size", &model.ffn_hidden_size, "Inner width of the feed-forward network.")
       .range(1, kMaxSize)
-      .absent("4 x --hidden-size, 8/3 x with --swiglu");
+      .absent("4 x --hidden-size, 8/3 x with a gate");
   table.add("seq-length", &model.seq_length, "Tokens of a training sequence.")
       .need()
       .range(1, kMaxSize)

@@ -63,7 +63,8 @@ class Norm final : public Step {
     const Tensor x = as_rows(frame.dense(x_, y.dtype), width_), out = as_rows(y, width_);
     const Tensor gain = gain_.value(frame, width_, 1);
     if (centred_)
-      ops.layer_norm(stream, out, saved[mean_], saved[rstd_], x, gain, bias_.value(frame, width_, 0), eps_, 0);
+      ops.layer_norm(stream, out, saved[mean_], saved[rstd_], x, gain, bias_.value(frame, width_, 0), eps_,
+                     0);
     else
       ops.rms_norm(stream, out, saved[rstd_], x, gain, eps_, 0);
   }

@@ -117,23 +117,24 @@ void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
 
 }  // namespace
 
-void swiglu(Stream& stream, Tensor y, Tensor x) {
+void gated(Stream& stream, Tensor y, Tensor x, const Gating& gating) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(stream, "swiglu",
-            [out = y.as<T>(), in = x.as<T>(), rows = y.row_count(), columns = y.last_dim()](CudaStream on) {
-              swiglu<T>(on, out, in, rows, columns);
+    enqueue(stream, "gated",
+            [out = y.as<T>(), in = x.as<T>(), rows = y.row_count(), columns = y.last_dim(),
+             formula = static_cast<size_t>(gating.kind), rule = gate_rule(gating)](CudaStream on) {
+              gated<T>(on, formula, rule, out, in, rows, columns);
             });
   });
 }
 
-void swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x) {
+void gated_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, const Gating& gating) {
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(
-        stream, "swiglu_backward",
-        [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), rows = dy.row_count(),
-         columns = dy.last_dim()](CudaStream on) { swiglu_backward<T>(on, out, grad, in, rows, columns); });
+    enqueue(stream, "gated_backward",
+            [out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), rows = dy.row_count(),
+             columns = dy.last_dim(), formula = static_cast<size_t>(gating.kind), rule = gate_rule(gating)](
+                CudaStream on) { gated_backward<T>(on, formula, rule, out, grad, in, rows, columns); });
   });
 }
 
@@ -201,8 +202,8 @@ void add_elementwise(OpTable& ops) {
     ops.*kActivations[kNumber].forward = activation<kNumber>;
     ops.*kActivations[kNumber].backward = activation_backward<kNumber>;
   });
-  ops.swiglu = swiglu;
-  ops.swiglu_backward = swiglu_backward;
+  ops.gated = gated;
+  ops.gated_backward = gated_backward;
   ops.dropout = dropout;
   ops.dropout_add = dropout_add;
   ops.scale_uniform = scale_uniform;

@@ -55,7 +55,8 @@ void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Te
 
 void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor mean,
                              Tensor rstd, Tensor gain, double gain_offset) {
-  norm_backward(stream, "layer_norm_backward", {dx, {}, {}}, residual, dy, x, mean, rstd, gain, gain_offset, false);
+  norm_backward(stream, "layer_norm_backward", {dx, {}, {}}, residual, dy, x, mean, rstd, gain, gain_offset,
+                false);
 }
 
 void layer_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
@@ -70,7 +71,8 @@ void layer_norm_backward_weight(Stream& stream, Tensor dgain, Tensor dbias, Tens
 }
 
 void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbias, Tensor residual,
-                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate, double gain_offset) {
+                             Tensor dy, Tensor x, Tensor mean, Tensor rstd, Tensor gain, bool accumulate,
+                             double gain_offset) {
   norm_backward(stream, "layer_norm_backward_all", {dx, dgain, dbias}, residual, dy, x, mean, rstd, gain,
                 gain_offset, accumulate);
 }
@@ -80,19 +82,22 @@ void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, doub
   const int64_t rows = rstd.elements();
   dispatch_float(gain.dtype, [&](auto zero) {
     using T = decltype(zero);
-    enqueue(
-        stream, "rms_norm",
-        [=, out = y.as<T>(), inverse = rstd.as<Accumulate<T>>(), in = x.as<T>(), gains = gain.as<T>()](
-            CudaStream on) { norm<T>(on, out, nullptr, inverse, in, gains, nullptr, rows, columns, eps, gain_offset); });
+    enqueue(stream, "rms_norm",
+            [=, out = y.as<T>(), inverse = rstd.as<Accumulate<T>>(), in = x.as<T>(),
+             gains = gain.as<T>()](CudaStream on) {
+              norm<T>(on, out, nullptr, inverse, in, gains, nullptr, rows, columns, eps, gain_offset);
+            });
   });
 }
 
 void rms_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x, Tensor rstd,
                            Tensor gain, double gain_offset) {
-  norm_backward(stream, "rms_norm_backward", {dx, {}, {}}, residual, dy, x, {}, rstd, gain, gain_offset, false);
+  norm_backward(stream, "rms_norm_backward", {dx, {}, {}}, residual, dy, x, {}, rstd, gain, gain_offset,
+                false);
 }
 
-void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain, double gain_offset) {
+void rms_norm_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor gain,
+                       double gain_offset) {
   rms_norm_backward_add(stream, dx, {}, dy, x, rstd, gain, gain_offset);
 }
 

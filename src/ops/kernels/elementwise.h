@@ -55,19 +55,21 @@ struct ActivationsOf<T, FormulaList<Each...>> {
   static constexpr ActivationKernels<T> kKernels[] = {{activate<T, Each>, activate_backward<T, Each>}...};
 };
 
-// A row of x holds the gate, followed by `up`, which it multiplies.
-template <class T>
-void swiglu(T* y, const T* x, int64_t rows, int64_t columns) {
+// A row of x holds the gate, followed by `up`.
+template <class T, class Formula>
+void gated(T* y, const T* x, int64_t rows, int64_t columns, const GateRule& rule) {
+  const GateNumbers<Accumulate<T>> by(rule);
   for (int64_t r = 0; r < rows; ++r) {
     const T* gate = x + 2 * r * columns;
     const T* up = gate + columns;
     T* out = y + r * columns;
-    Lane::each(columns, [=](int64_t c) { put(out[c], Swiglu::forward(value(gate[c]), value(up[c]))); });
+    Lane::each(columns, [=](int64_t c) { put(out[c], Formula::forward(value(gate[c]), value(up[c]), by)); });
   }
 }
 
-template <class T>
-void swiglu_backward(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns) {
+template <class T, class Formula>
+void gated_backward(T* dx, const T* dy, const T* x, int64_t rows, int64_t columns, const GateRule& rule) {
+  const GateNumbers<Accumulate<T>> by(rule);
   for (int64_t r = 0; r < rows; ++r) {
     const T* gate = x + 2 * r * columns;
     const T* up = gate + columns;
@@ -77,12 +79,19 @@ void swiglu_backward(T* dx, const T* dy, const T* x, int64_t rows, int64_t colum
     Lane::each(columns, [=](int64_t c) {
       Accumulate<T> along_gate = 0;
       Accumulate<T> along_up = 0;
-      Swiglu::backward(along_gate, along_up, value(grad[c]), value(gate[c]), value(up[c]));
+      Formula::backward(along_gate, along_up, value(grad[c]), value(gate[c]), value(up[c]), by);
       put(dgate[c], along_gate);
       put(dup[c], along_up);
     });
   }
 }
+
+template <class T, class List>
+struct GatesOf;
+template <class T, class... Each>
+struct GatesOf<T, FormulaList<Each...>> {
+  static constexpr GateKernels<T> kKernels[] = {{gated<T, Each>, gated_backward<T, Each>}...};
+};
 
 }  // namespace
 }  // namespace trifold::cpu

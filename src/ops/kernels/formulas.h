@@ -58,6 +58,18 @@ struct SquaredRelu {
   }
 };
 
+// max(x, 0); NaN if x is.
+struct Relu {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T x) {
+    return x < 0 ? T(0) : x;
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline T slope(T x) {
+    return x <= 0 ? T(0) : T(1);
+  }
+};
+
 struct Tanh {
   template <class T>
   [[gnu::always_inline]] HD static inline T forward(T x) {
@@ -89,7 +101,7 @@ struct FormulaList {
 };
 
 // The formulas of the activations (ops/activations.h). Kernels choose one by its index.
-using Activations = FormulaList<Gelu, GeluErf, SquaredRelu, Tanh>;
+using Activations = FormulaList<Gelu, GeluErf, SquaredRelu, Relu, Tanh>;
 
 // The gate g is applied as g s, where s is the logistic function of g: d(g s)/dg = s + g s (1 - s).
 struct Swiglu {
@@ -104,6 +116,67 @@ struct Swiglu {
     dup = d * (g * s);
   }
 };
+
+// A GateRule in the type of computation.
+template <class T>
+struct GateNumbers {
+  T slope, limit, offset;
+
+  HD explicit GateNumbers(const GateRule& rule)
+      : slope(T(rule.slope)), limit(T(rule.limit)), offset(T(rule.offset)) {}
+};
+
+// Gated activations of gate g and up u (Gating of ops.h): the value, and the gradients for d = dy.
+struct GatedBySilu {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T g, T u, const GateNumbers<T>&) {
+    return Swiglu::forward(g, u);
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline void backward(T& dg, T& du, T d, T g, T u, const GateNumbers<T>&) {
+    Swiglu::backward(dg, du, d, g, u);
+  }
+};
+
+template <class Formula>
+struct GatedBy {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T g, T u, const GateNumbers<T>&) {
+    return Formula::forward(g) * u;
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline void backward(T& dg, T& du, T d, T g, T u, const GateNumbers<T>&) {
+    dg = d * u * Formula::slope(g);
+    du = d * Formula::forward(g);
+  }
+};
+
+// Beyond a limit the gradient is 0. NaNs pass all limits.
+struct GatedByClampedSilu {
+  template <class T>
+  [[gnu::always_inline]] HD static inline T clamped(T u, T limit) {
+    const T low = u < -limit ? -limit : u;
+    return low > limit ? limit : low;
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline T forward(T g, T u, const GateNumbers<T>& by) {
+    const T gate = g > by.limit ? by.limit : g;
+    return gate / (1 + exp_of(-by.slope * gate)) * (clamped(u, by.limit) + by.offset);
+  }
+  template <class T>
+  [[gnu::always_inline]] HD static inline void backward(T& dg, T& du, T d, T g, T u,
+                                                        const GateNumbers<T>& by) {
+    const T gate = g > by.limit ? by.limit : g;
+    const T bounded = clamped(u, by.limit);
+    const T s = 1 / (1 + exp_of(-by.slope * gate));
+    const T slope = d * (bounded + by.offset) * (s + by.slope * gate * s * (1 - s));
+    const T along = d * (gate * s);
+    dg = g > by.limit ? T(0) : slope;
+    du = bounded == u ? along : u != u ? along : T(0);
+  }
+};
+
+using Gates = FormulaList<GatedBySilu, GatedBy<Gelu>, GatedBy<GeluErf>, GatedByClampedSilu>;
 
 // The larger of two numbers, NaN if either is: a NaN in b fails the first comparison, so b is taken; a NaN in
 // a is caught by the second.

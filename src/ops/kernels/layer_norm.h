@@ -41,10 +41,12 @@ void layer_norm_backward(T* dx, const T* dy, const T* x, const Accumulate<T>* me
     T* out = dx + r * columns;
     const Wide center = mean[r];
     const Wide inverse = rstd[r];
-    const Wide avg = Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * (at(gain) + offset); }) / Wide(columns);
+    const Wide avg =
+        Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * (at(gain) + offset); }) / Wide(columns);
     const Wide along =
-        Lane::sum<Wide>(columns,
-                        [=](auto at) { return at(grad) * (at(gain) + offset) * ((at(in) - center) * inverse); }) /
+        Lane::sum<Wide>(
+            columns,
+            [=](auto at) { return at(grad) * (at(gain) + offset) * ((at(in) - center) * inverse); }) /
         Wide(columns);
     Lane::each(columns, [=](int64_t c) {
       const Wide normal = (value(in[c]) - center) * inverse;

@@ -10,8 +10,8 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 template <class T>
-void rms_norm(T* y, Accumulate<T>* rstd, const T* x, const T* gain, int64_t rows, int64_t columns,
-              double eps, double gain_offset) {
+void rms_norm(T* y, Accumulate<T>* rstd, const T* x, const T* gain, int64_t rows, int64_t columns, double eps,
+              double gain_offset) {
   using Wide = Accumulate<T>;
   const auto offset = static_cast<Wide>(gain_offset);
   for (int64_t r = 0; r < rows; ++r) {
@@ -36,7 +36,8 @@ void rms_norm_backward(T* dx, const T* dy, const T* x, const Accumulate<T>* rstd
     T* out = dx + r * columns;
     const Wide inverse = rstd[r];
     const Wide along =
-        Lane::sum<Wide>(columns, [=](auto at) { return at(grad) * (at(gain) + offset) * (at(in) * inverse); }) /
+        Lane::sum<Wide>(columns,
+                        [=](auto at) { return at(grad) * (at(gain) + offset) * (at(in) * inverse); }) /
         Wide(columns);
     Lane::each(columns, [=](int64_t c) {
       put(out[c], inverse * (value(grad[c]) * (value(gain[c]) + offset) - value(in[c]) * inverse * along));

@@ -36,7 +36,7 @@ Workload make_workload(const RunSpec& run, double padded_vocabulary) {
   work.latent = model.multi_latent_attention;
   work.inner = static_cast<double>(model.num_experts ? expert_width(model) : inner_width(model));
   work.experts = static_cast<double>(model.num_experts.value_or(0));
-  work.gated = model.swiglu;
+  work.gated = has_gate(model);
   work.rms_norm = model.normalization == Normalization::RmsNorm;
   work.hidden_dropout = model.hidden_dropout > 0;
   work.attention_dropout = model.attention_dropout > 0;

@@ -1,4 +1,4 @@
-// Activations of one formula, SwiGLU, dropout.
+// Activations of one formula, gated activations, dropout.
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
 #include "ops/kernels/formulas.h"
@@ -35,18 +35,43 @@ void backward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, i
   ((next++ == formula ? map(stream, n, BackwardOf<Each>{}, dx, dy, saved) : void()), ...);
 }
 
-struct SwigluOf {
-  template <class Wide>
-  __device__ void operator()(Wide& y, Wide gate, Wide up) const {
-    y = cpu::Swiglu::forward(gate, up);
-  }
+template <class Formula, class Wide>
+struct GatedOf {
+  cpu::GateNumbers<Wide> by;
+  __device__ void operator()(Wide& y, Wide gate, Wide up) const { y = Formula::forward(gate, up, by); }
 };
-struct SwigluSlope {
-  template <class Wide>
+template <class Formula, class Wide>
+struct GatedSlope {
+  cpu::GateNumbers<Wide> by;
   __device__ void operator()(Wide& dgate, Wide& dup, Wide dy, Wide gate, Wide up) const {
-    cpu::Swiglu::backward(dgate, dup, dy, gate, up);
+    Formula::backward(dgate, dup, dy, gate, up, by);
   }
 };
+
+// Launches the gate with this index in the list.
+template <class T, class... Each>
+void gated_of(cpu::FormulaList<Each...>, size_t formula, const cpu::GateRule& rule, CudaStream stream,
+              int64_t rows, int64_t columns, T* y, const T* x) {
+  using Wide = Accumulate<T>;
+  const cpu::GateNumbers<Wide> by(rule);
+  size_t next = 0;
+  ((next++ == formula ? map_rows(stream, rows, columns, GatedOf<Each, Wide>{by}, Out<T>{y, columns},
+                                 In<T>{x, 2 * columns}, In<T>{x + columns, 2 * columns})
+                      : void()),
+   ...);
+}
+template <class T, class... Each>
+void gated_backward_of(cpu::FormulaList<Each...>, size_t formula, const cpu::GateRule& rule,
+                       CudaStream stream, int64_t rows, int64_t columns, T* dx, const T* dy, const T* x) {
+  using Wide = Accumulate<T>;
+  const cpu::GateNumbers<Wide> by(rule);
+  size_t next = 0;
+  ((next++ == formula ? map_rows(stream, rows, columns, GatedSlope<Each, Wide>{by}, Out<T>{dx, 2 * columns},
+                                 Out<T>{dx + columns, 2 * columns}, In<T>{dy, columns}, In<T>{x, 2 * columns},
+                                 In<T>{x + columns, 2 * columns})
+                      : void()),
+   ...);
+}
 
 // Words are generated four at a time, for four consecutive elements of the whole tensor; a pack whose first
 // element is not the first of four also generates the words it shares with its neighbours.
@@ -116,14 +141,14 @@ void activate_backward(CudaStream stream, size_t formula, T* dx, const T* dy, co
   backward_of<T>(cpu::Activations(), formula, stream, n, {dx}, {dy}, {saved});
 }
 template <class T>
-void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns) {
-  map_rows(stream, rows, columns, SwigluOf{}, Out<T>{y, columns}, In<T>{x, 2 * columns},
-           In<T>{x + columns, 2 * columns});
+void gated(CudaStream stream, size_t formula, const cpu::GateRule& rule, T* y, const T* x, int64_t rows,
+           int64_t columns) {
+  gated_of<T>(cpu::Gates(), formula, rule, stream, rows, columns, y, x);
 }
 template <class T>
-void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns) {
-  map_rows(stream, rows, columns, SwigluSlope{}, Out<T>{dx, 2 * columns}, Out<T>{dx + columns, 2 * columns},
-           In<T>{dy, columns}, In<T>{x, 2 * columns}, In<T>{x + columns, 2 * columns});
+void gated_backward(CudaStream stream, size_t formula, const cpu::GateRule& rule, T* dx, const T* dy,
+                    const T* x, int64_t rows, int64_t columns) {
+  gated_backward_of<T>(cpu::Gates(), formula, rule, stream, rows, columns, dx, dy, x);
 }
 template <class T>
 void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, const cpu::LateIndex& first,
@@ -142,14 +167,15 @@ void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::La
                  dim3(kMapThreads), 0, stream, y, x, n, first, rule);
 }
 
-#define INSTANTIATE(T)                                                                         \
-  template void activate<T>(CudaStream, size_t, T*, const T*, int64_t);                        \
-  template void activate_backward<T>(CudaStream, size_t, T*, const T*, const T*, int64_t);     \
-  template void swiglu<T>(CudaStream, T*, const T*, int64_t, int64_t);                         \
-  template void swiglu_backward<T>(CudaStream, T*, const T*, const T*, int64_t, int64_t);      \
-  template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, const cpu::LateIndex&, \
-                           const cpu::DropRule&);                                              \
-  template void scale_uniform<T>(CudaStream, T*, const T*, int64_t, const cpu::LateIndex&,     \
+#define INSTANTIATE(T)                                                                                       \
+  template void activate<T>(CudaStream, size_t, T*, const T*, int64_t);                                      \
+  template void activate_backward<T>(CudaStream, size_t, T*, const T*, const T*, int64_t);                   \
+  template void gated<T>(CudaStream, size_t, const cpu::GateRule&, T*, const T*, int64_t, int64_t);          \
+  template void gated_backward<T>(CudaStream, size_t, const cpu::GateRule&, T*, const T*, const T*, int64_t, \
+                                  int64_t);                                                                  \
+  template void dropout<T>(CudaStream, T*, const T*, const T*, int64_t, const cpu::LateIndex&,               \
+                           const cpu::DropRule&);                                                            \
+  template void scale_uniform<T>(CudaStream, T*, const T*, int64_t, const cpu::LateIndex&,                   \
                                  const cpu::UniformRule&);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -57,10 +57,13 @@ template <class T>
 void activate(CudaStream stream, size_t formula, T* y, const T* x, int64_t n);
 template <class T>
 void activate_backward(CudaStream stream, size_t formula, T* dx, const T* dy, const T* saved, int64_t n);
+// The same for the halves of rows of x, with a formula of cpu::Gates; `columns` of y.
 template <class T>
-void swiglu(CudaStream stream, T* y, const T* x, int64_t rows, int64_t columns);
+void gated(CudaStream stream, size_t formula, const cpu::GateRule& rule, T* y, const T* x, int64_t rows,
+           int64_t columns);
 template <class T>
-void swiglu_backward(CudaStream stream, T* dx, const T* dy, const T* x, int64_t rows, int64_t columns);
+void gated_backward(CudaStream stream, size_t formula, const cpu::GateRule& rule, T* dx, const T* dy,
+                    const T* x, int64_t rows, int64_t columns);
 // y = residual + drop(x), or drop(x) if residual is null
 template <class T>
 void dropout(CudaStream stream, T* y, const T* residual, const T* x, int64_t n, const cpu::LateIndex& first,

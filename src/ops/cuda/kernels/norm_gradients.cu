@@ -181,8 +181,8 @@ size_t norm_gradient_scratch(int64_t rows, int64_t columns, size_t size_of_numbe
 template <class T>
 void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgain, Accumulate<T>* dbias,
                     const T* residual, const T* dy, const T* x, const Accumulate<T>* mean,
-                    const Accumulate<T>* rstd, const T* gain, double offset, int64_t rows,
-                    int64_t columns, bool accumulate) {
+                    const Accumulate<T>* rstd, const T* gain, double offset, int64_t rows, int64_t columns,
+                    bool accumulate) {
   using Wide = Accumulate<T>;
   if (rows == 0 || columns == 0 || columns > kMostColumns<T>) {
     if (dx != nullptr) norm_backward<T>(stream, dx, residual, dy, x, mean, rstd, gain, offset, rows, columns);

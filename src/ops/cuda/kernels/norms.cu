@@ -176,7 +176,8 @@ void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, con
   const auto plain = whole ? norm_kernel<T, false, true> : norm_kernel<T, false, false>;
   const auto kernel = bias != nullptr ? centered : plain;
   TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, y, mean, rstd, x, gain, bias, rows,
-                 static_cast<int>(columns), static_cast<Accumulate<T>>(eps), static_cast<Accumulate<T>>(offset));
+                 static_cast<int>(columns), static_cast<Accumulate<T>>(eps),
+                 static_cast<Accumulate<T>>(offset));
 }
 
 template <class T>
@@ -195,7 +196,7 @@ void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, con
 
 #define INSTANTIATE(T)                                                                                \
   template void norm<T>(CudaStream, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, const T*, \
-                        int64_t, int64_t, double, double);                                                    \
+                        int64_t, int64_t, double, double);                                            \
   template void norm_backward<T>(CudaStream, T*, const T*, const T*, const T*, const Accumulate<T>*,  \
                                  const Accumulate<T>*, const T*, double, int64_t, int64_t);
 INSTANTIATE(double)
