@@ -91,7 +91,7 @@ TEST(Elementwise, FillRows) {
 }
 
 // The activations of feed-forward networks: the entries of the table, and what they compute.
-struct ActivationForm {
+struct FormulaCase {
   void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
   void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);
   double (*value)(double);
@@ -102,7 +102,7 @@ double gelu_erf(double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); 
 double relu(double x) { return x > 0 ? x : 0; }
 double squared_relu(double x) { return x > 0 ? x * x : 0; }
 
-const ActivationForm kActivationForms[] = {
+const FormulaCase kFormulaCases[] = {
     {&OpTable::gelu, &OpTable::gelu_backward, gelu},
     {&OpTable::gelu_erf, &OpTable::gelu_erf_backward, gelu_erf},
     {&OpTable::squared_relu, &OpTable::squared_relu_backward, squared_relu},
@@ -119,7 +119,7 @@ TEST(Elementwise, Activations) {
       x[3] = 1e-6F;
       x[4] = -8;
     }
-    for (const ActivationForm& form : kActivationForms)
+    for (const FormulaCase& form : kFormulaCases)
       check_everywhere({map(x, form.value)}, [&](const OpTable& ops, Stream& stream, DType dtype) -> Outputs {
         const Host y(dtype, {n});
         (ops.*form.forward)(stream, y, Host(dtype, {n}, x));
@@ -185,7 +185,7 @@ TEST(Elementwise, BackwardOfActivationsIsTheDerivative) {
   // The slope of the squared ReLU has a bend at 0.
   const Values x = map(random_values(n, 5), [](double v) { return std::abs(v) < 1e-3 ? 1.0 : v; });
   const Values dy = random_values(n, 6);
-  for (const ActivationForm& form : kActivationForms) {
+  for (const FormulaCase& form : kFormulaCases) {
     Values expected(x.size());
     for (size_t i = 0; i < x.size(); ++i) {
       const double h = 1e-4;
