@@ -25,6 +25,7 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   result.bias = shape.bias || shape.query_key_value_bias;
   result.rotary_frequencies = shape.rotary_frequencies;
   if (shape.head_norm) result.head_norm = shape.norm;
+  result.heads_as_one = shape.heads_as_one;
   result.norm_eps = shape.norm_eps;
   result.gain_offset = shape.gain_offset;
   return result;

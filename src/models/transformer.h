@@ -67,6 +67,7 @@ struct TransformerShape {
   bool attention_out_bias = false;              // without `bias`: attention's output projection has
   bool mlp_bias = false;                        // without `bias`: the feed-forward network has
   bool head_norm = false;                       // queries and keys, per head, or latent vectors have norms
+  bool heads_as_one = false;                    // those norms are over all heads of a token
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   AttentionScores scores = {};
   double norm_eps = 1e-5;

@@ -5,16 +5,11 @@
 
 namespace trifold {
 
-namespace {
-
-// Gains are constant at first: 1 without an offset.
 Init initial_gain(const NormForm& form) {
   check(form.gain_offset == 0 || form.gain_offset == 1, "the offset of gains is {}, not 0 or 1",
         form.gain_offset);
   return {form.gain_offset == 1 ? Init::Kind::Zeros : Init::Kind::Ones};
 }
-
-}  // namespace
 
 Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, const NormForm& form, bool inside)
     : name_(name),

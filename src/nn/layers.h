@@ -17,6 +17,8 @@ struct NormForm {
   double eps = 1e-5;
   double gain_offset = 0;
 };
+// The gains of a new norm: constant, and 1 without an offset.
+Init initial_gain(const NormForm& form);
 
 // Normalises each row of C elements:
 //   LayerNorm  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);

@@ -78,6 +78,33 @@ void rms_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, cons
   expect("rms_norm_backward", "rstd", rstd, accumulate_type(gain.dtype), rstd.elements());
 }
 
+// The tensors that the operations on parts of rows have in common.
+void rms_part_tensors(const char* op, const Tensor& x, const Tensor& of_rows, const Tensor& gain) {
+  expect_matrix(op, "x", x);
+  expect(op, "statistics", of_rows, accumulate_type(x.dtype), x.row_count());
+  expect(op, "gain", gain, x.dtype, x.last_dim());
+}
+
+void rms_part_sums(const Tensor& sums, const Tensor& x, const Tensor& dy, const Tensor& gain,
+                   double /*gain_offset*/) {
+  rms_part_tensors("rms_part_sums", x, sums, gain);
+  if (dy.data != nullptr) expect("rms_part_sums", "dy", dy, x.dtype, x.elements());
+}
+
+void rms_part(const Tensor& y, const Tensor& x, const Tensor& rstd, const Tensor& gain,
+              double /*gain_offset*/) {
+  rms_part_tensors("rms_part", x, rstd, gain);
+  expect("rms_part", "y", y, x.dtype, x.elements());
+}
+
+void rms_part_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& rstd,
+                       const Tensor& along, const Tensor& gain, double /*gain_offset*/) {
+  rms_part_tensors("rms_part_backward", x, rstd, gain);
+  expect("rms_part_backward", "along", along, accumulate_type(x.dtype), x.row_count());
+  expect("rms_part_backward", "dx", dx, x.dtype, x.elements());
+  expect("rms_part_backward", "dy", dy, x.dtype, x.elements());
+}
+
 void rms_norm_backward_add(const Tensor& dx, const Tensor& residual, const Tensor& dy, const Tensor& x,
                            const Tensor& rstd, const Tensor& gain, double gain_offset) {
   rms_norm_backward(dx, dy, x, rstd, gain, gain_offset);
@@ -217,6 +244,9 @@ void add_rows(OpTable& checks) {
   bind<&OpTable::rms_norm_backward_add, rms_norm_backward_add>(checks);
   bind<&OpTable::rms_norm_backward_weight, rms_norm_backward_weight>(checks);
   bind<&OpTable::rms_norm_backward_all, rms_norm_backward_all>(checks);
+  bind<&OpTable::rms_part_sums, rms_part_sums>(checks);
+  bind<&OpTable::rms_part, rms_part>(checks);
+  bind<&OpTable::rms_part_backward, rms_part_backward>(checks);
   bind<&OpTable::column_sum, column_sum>(checks);
   bind<&OpTable::rotary, rotary>(checks);
   bind<&OpTable::embedding, embedding>(checks);

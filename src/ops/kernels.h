@@ -212,6 +212,12 @@ struct StorageKernels {
                    double gain_offset);
   void (*rms_norm_backward)(T* dx, const T* dy, const T* x, const Wide* rstd, const T* gain, int64_t rows,
                             int64_t columns, double gain_offset);
+  void (*rms_part_sums)(Wide* sums, const T* x, const T* dy, const T* gain, int64_t rows, int64_t columns,
+                        double gain_offset);
+  void (*rms_part)(T* y, const T* x, const Wide* rstd, const T* gain, int64_t rows, int64_t columns,
+                   double gain_offset);
+  void (*rms_part_backward)(T* dx, const T* dy, const T* x, const Wide* rstd, const Wide* along,
+                            const T* gain, int64_t rows, int64_t columns, double gain_offset);
   void (*rms_norm_backward_weight)(Wide* dgain, const T* dy, const T* x, const Wide* rstd, int64_t rows,
                                    int64_t columns, int64_t begin, int64_t end);
   void (*column_sum)(Wide* db, const T* dy, int64_t rows, int64_t columns, int64_t begin, int64_t end);

@@ -96,6 +96,54 @@ void rms_norm_backward_weight(const KernelTable& table, Stream& stream, Tensor d
   });
 }
 
+void rms_part_sums(const KernelTable& table, Stream& stream, Tensor sums, Tensor x, Tensor dy, Tensor gain,
+                   double gain_offset) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto* out = sums.as<Accumulate<T>>();
+    const T *in = x.as<T>(), *gains = gain.as<T>();
+    const T* grad = dy.data == nullptr ? nullptr : dy.as<T>();
+    const auto kernel = storage_kernels<T>(table).rms_part_sums;
+    over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
+      kernel(out + begin, in + begin * columns, grad == nullptr ? nullptr : grad + begin * columns, gains,
+             end - begin, columns, gain_offset);
+    });
+  });
+}
+
+void rms_part(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor rstd, Tensor gain,
+              double gain_offset) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = y.as<T>();
+    const T *in = x.as<T>(), *gains = gain.as<T>();
+    const auto* inverse = rstd.as<Accumulate<T>>();
+    const auto kernel = storage_kernels<T>(table).rms_part;
+    over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
+      kernel(out + begin * columns, in + begin * columns, inverse + begin, gains, end - begin, columns,
+             gain_offset);
+    });
+  });
+}
+
+void rms_part_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd,
+                       Tensor along, Tensor gain, double gain_offset) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* out = dx.as<T>();
+    const T *grad = dy.as<T>(), *in = x.as<T>(), *gains = gain.as<T>();
+    const auto *inverse = rstd.as<Accumulate<T>>(), *share = along.as<Accumulate<T>>();
+    const auto kernel = storage_kernels<T>(table).rms_part_backward;
+    over_rows(stream, rows, columns, kMathGrain * 2, [=](int64_t begin, int64_t end) {
+      kernel(out + begin * columns, grad + begin * columns, in + begin * columns, inverse + begin,
+             share + begin, gains, end - begin, columns, gain_offset);
+    });
+  });
+}
+
 void rotary(const KernelTable& table, Stream& stream, Tensor y, Tensor x, Tensor positions,
             const Rotary& rotation) {
   const int64_t rows = positions.elements();
@@ -120,6 +168,9 @@ void add_llama(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::rms_norm, rms_norm>(ops, table);
   bind<&OpTable::rms_norm_backward, rms_norm_backward>(ops, table);
   bind<&OpTable::rms_norm_backward_weight, rms_norm_backward_weight>(ops, table);
+  bind<&OpTable::rms_part_sums, rms_part_sums>(ops, table);
+  bind<&OpTable::rms_part, rms_part>(ops, table);
+  bind<&OpTable::rms_part_backward, rms_part_backward>(ops, table);
   bind<&OpTable::rotary, rotary>(ops, table);
 }
 

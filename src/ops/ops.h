@@ -244,6 +244,15 @@ struct OpTable {
                                 Tensor rstd, Tensor gain, bool accumulate,
                                 double gain_offset);  // as layer_norm_backward_all
 
+  // The same for rows of which each rank has some columns: the sums of this rank's columns, and the rest once these are
+  // added over the ranks.  x, y, dx, dy [R, C]  gain [C]  sums, rstd, along [R]
+  // sums[r] = the sum over c of x[r, c]^2, or of x[r, c] dy[r, c] (gain[c] + gain_offset) if dy has memory
+  void (*rms_part_sums)(Stream&, Tensor sums, Tensor x, Tensor dy, Tensor gain, double gain_offset);
+  void (*rms_part)(Stream&, Tensor y, Tensor x, Tensor rstd, Tensor gain, double gain_offset);
+  // dx = rstd (dy (gain + gain_offset) - x rstd^2 along); dx may be dy
+  void (*rms_part_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor along, Tensor gain,
+                            double gain_offset);
+
   // db[c] += sum over r of dy[r, c]
   void (*column_sum)(Stream&, Tensor db, Tensor dy, bool accumulate);
 
@@ -481,19 +490,20 @@ using Operations = OperationList<
     &OpTable::layer_norm_backward_add, &OpTable::layer_norm_backward_weight,
     &OpTable::layer_norm_backward_all, &OpTable::rms_norm, &OpTable::rms_norm_backward,
     &OpTable::rms_norm_backward_add, &OpTable::rms_norm_backward_weight, &OpTable::rms_norm_backward_all,
-    &OpTable::column_sum, &OpTable::rotary, &OpTable::latent_heads, &OpTable::latent_heads_backward,
-    &OpTable::fit_columns, &OpTable::embedding, &OpTable::embedding_backward, &OpTable::attention,
-    &OpTable::attention_backward, &OpTable::attention_sinks, &OpTable::attention_sinks_backward,
-    &OpTable::softmax_stats, &OpTable::softmax_rescale, &OpTable::cross_entropy,
-    &OpTable::cross_entropy_backward, &OpTable::cross_entropy_all, &OpTable::sum_squares,
-    &OpTable::weighted_sum, &OpTable::chunk_squares, &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd,
-    &OpTable::adagrad, &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward,
-    &OpTable::embedding_bags, &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares,
-    &OpTable::row_gradients, &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross,
-    &OpTable::cross_backward, &OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward,
-    &OpTable::copy_columns, &OpTable::copy_rows, &OpTable::inverse_root, &OpTable::route,
-    &OpTable::router_losses, &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices,
-    &OpTable::gate_rows, &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
+    &OpTable::rms_part_sums, &OpTable::rms_part, &OpTable::rms_part_backward, &OpTable::column_sum,
+    &OpTable::rotary, &OpTable::latent_heads, &OpTable::latent_heads_backward, &OpTable::fit_columns,
+    &OpTable::embedding, &OpTable::embedding_backward, &OpTable::attention, &OpTable::attention_backward,
+    &OpTable::attention_sinks, &OpTable::attention_sinks_backward, &OpTable::softmax_stats,
+    &OpTable::softmax_rescale, &OpTable::cross_entropy, &OpTable::cross_entropy_backward,
+    &OpTable::cross_entropy_all, &OpTable::sum_squares, &OpTable::weighted_sum, &OpTable::chunk_squares,
+    &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd, &OpTable::adagrad, &OpTable::lamb_moments,
+    &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward, &OpTable::embedding_bags,
+    &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares, &OpTable::row_gradients,
+    &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross, &OpTable::cross_backward,
+    &OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward, &OpTable::copy_columns,
+    &OpTable::copy_rows, &OpTable::inverse_root, &OpTable::route, &OpTable::router_losses,
+    &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices, &OpTable::gate_rows,
+    &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
     &OpTable::expert_product_weight, &OpTable::add_choice_counts, &OpTable::clear_rows,
     &OpTable::experts_of_ranks, &OpTable::strided_copy, &OpTable::strided_sum, &OpTable::map,
     &OpTable::softmax, &OpTable::softmax_backward, &OpTable::log_softmax, &OpTable::log_softmax_backward,

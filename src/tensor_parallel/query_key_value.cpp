@@ -33,8 +33,8 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
     Heads heads{count, packed, group * count * heads_.head_dim, !value, {}, {}};
     if (shape_.head_norm && !value) {
       const char* kind = packed == 0 ? ".query_norm" : ".key_norm";
-      heads.norm.emplace(builder, name + kind, heads_.head_dim,
-                         NormForm{*shape_.head_norm, shape_.norm_eps, shape_.gain_offset}, true);
+      heads.norm.emplace(builder, name + kind, NormedHeads{all, count, heads_.head_dim, shape_.heads_as_one},
+                         NormForm{*shape_.head_norm, shape_.norm_eps, shape_.gain_offset});
       heads.raw = builder.slot();
     }
     projection.heads.push_back(std::move(heads));
@@ -66,8 +66,8 @@ Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
   for (const Projection& projection : projections_)
     for (const Heads& heads : projection.heads)
       if (heads.norm) {
-        saved[heads.raw] = run.keep->take(run.dtype, {rows * heads.count, heads_.head_dim});
-        heads.norm->take_statistics(run, rows * heads.count, saved);
+        saved[heads.raw] = run.keep->take(run.dtype, {rows, heads.count * heads_.head_dim});
+        heads.norm->take_statistics(run, rows, saved);
       }
   const Arena::Mark mark = run.scratch.mark();
   project(run, packed, region_.gather_rows(run, x, run.scratch, run.stream), saved);
@@ -98,14 +98,11 @@ void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tens
       continue;
     }
     const Arena::Mark mark = run.scratch.mark();
-    const Shape by_row{packed.row_count(), width};
     const Tensor raw = saved[heads.raw];
-    run.ops.rotary(run.stream, raw.reshape(by_row), output, positions,
-                   {{}, 0, 0, width, heads.column, 0, false});
+    run.ops.rotary(run.stream, raw, output, positions, {{}, 0, 0, width, heads.column, 0, false});
     const Tensor normal = run.scratch.take(run.dtype, raw.shape);
     heads.norm->apply(run, normal, raw, saved);
-    run.ops.rotary(run.stream, packed, normal.reshape(by_row), positions,
-                   turn(heads, 0, heads.packed, false));
+    run.ops.rotary(run.stream, packed, normal, positions, turn(heads, 0, heads.packed, false));
     run.scratch.release(mark);
   }
 }
@@ -124,13 +121,10 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
         if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, rotary);
         continue;
       }
-      const Shape by_row{dpacked.row_count(), width};
       const Tensor dnormal = run.flow->take(run.dtype, saved[heads.raw].shape);
-      run.ops.rotary(run.stream, dnormal.reshape(by_row), dpacked, positions,
-                     turn(heads, heads.packed, 0, true));
+      run.ops.rotary(run.stream, dnormal, dpacked, positions, turn(heads, heads.packed, 0, true));
       const Tensor draw = heads.norm->backward_input(run, dnormal, saved);
-      run.ops.rotary(run.stream, dmade, draw.reshape(by_row), positions,
-                     {{}, 0, 0, width, 0, heads.column, false});
+      run.ops.rotary(run.stream, dmade, draw, positions, {{}, 0, 0, width, 0, heads.column, false});
     }
   }
 }

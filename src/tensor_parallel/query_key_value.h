@@ -15,6 +15,7 @@
 #include "nn/context/attention_core.h"
 #include "nn/layers.h"
 #include "tensor_parallel/column_product.h"
+#include "tensor_parallel/head_norm.h"
 #include "tensor_parallel/head_projections.h"
 
 namespace trifold {
@@ -25,8 +26,9 @@ struct QueryKeyValueShape {
   bool bias = true;
   // Radians per position, one for each rotated pair of columns of a head; empty: no rotation.
   std::vector<double> rotary_frequencies = {};
-  // Norm of each head's queries and keys, with gains <name>.query_norm.gain and <name>.key_norm.gain [D] for all heads.
+  // Norms of queries and keys, <name>.query_norm.* and <name>.key_norm.* as in HeadNorm: of each head, or of all as one.
   std::optional<Normalization> head_norm = {};
+  bool heads_as_one = false;
   double norm_eps = 1e-5, gain_offset = 0;  // as in NormForm
 };
 
@@ -47,7 +49,7 @@ class QueryKeyValue final : public HeadProjections {
     int64_t packed;  // first column in the packed matrix
     int64_t column;  // first column in the projection
     bool turned;     // rotated
-    std::optional<Norm> norm;
+    std::optional<HeadNorm> norm;
     SlotId raw;  // input of the norm, [R, count * D]
   };
   // One product with x.

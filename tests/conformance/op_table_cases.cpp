@@ -202,6 +202,21 @@ void norms(std::vector<OpCase>& cases) {
                      run.ops().rms_norm_backward(run.stream(), dx, dx, x, rstd, gain, 0.5);
                    })});
   // As many rows as blocks go over several times, of whole packs and not.
+  cases.push_back({"rms norms of parts of rows",
+                   entries(&OpTable::rms_part_sums, &OpTable::rms_part, &OpTable::rms_part_backward), false,
+                   2, each_matrix([](OpRun& run, const Matrix& m) {
+                     const Tensor x = run.in(m.shape(), normal(m.size(), 1)),
+                                  gain = run.in({m.columns}, normal(m.columns, 2));
+                     const Tensor dy = run.in(m.shape(), normal(m.size(), 3));
+                     const DType wide = run.wide();
+                     const Tensor rstd = run.in(wide, {m.rows}, normal(m.rows, 4)),
+                                  along = run.in(wide, {m.rows}, normal(m.rows, 5));
+                     run.ops().rms_part_sums(run.stream(), run.out(wide, {m.rows}), x, {}, gain, 0.5);
+                     run.ops().rms_part_sums(run.stream(), run.out(wide, {m.rows}), x, dy, gain, 0.5);
+                     run.ops().rms_part(run.stream(), run.out(m.shape()), x, rstd, gain, 0.5);
+                     const Tensor dx = run.out(m.shape(), normal(m.size(), 3));
+                     run.ops().rms_part_backward(run.stream(), dx, dx, x, rstd, along, gain, 0.5);
+                   })});
   cases.push_back({"layer norms of many rows", entries(&OpTable::layer_norm_backward_all), false, 4,
                    [](OpRun& run) { many_rows(run, 8, true); }});
   cases.push_back({"rms norms of many rows", entries(&OpTable::rms_norm_backward_all), false, 4,

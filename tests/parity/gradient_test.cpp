@@ -116,9 +116,11 @@ class Projected : public Layer {
   AttentionCore core_;
 };
 
-GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<Normalization> norm) {
+GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<Normalization> norm,
+                             bool heads_as_one = false) {
   QueryKeyValueShape shape{kWidth, kNormal, bias, {}, norm};
   if (rotary) shape.rotary_frequencies = {1.0, 0.1};
+  shape.heads_as_one = heads_as_one;
   return {"QueryKeyValue",
           [=](BlockBuilder& b) {
             return std::make_unique<Projected<QueryKeyValue>>(
@@ -236,6 +238,9 @@ std::vector<GradientCase> cases_without_experts() {
       query_key_value(2, false, true, Normalization::RmsNorm),
       query_key_value(1, true, true, {}),  // on two ranks, both hold the one key head
       query_key_value(1, false, true, Normalization::RmsNorm),
+      query_key_value(4, false, true, Normalization::RmsNorm, true),
+      query_key_value(2, true, true, Normalization::RmsNorm, true),
+      query_key_value(1, false, true, Normalization::RmsNorm, true),
       latent(6, 4, 7, Normalization::RmsNorm),
       latent(0, 7, 7, Normalization::RmsNorm),
       latent(6, 9, 9, Normalization::LayerNorm),  // values are longer than keys

@@ -203,6 +203,12 @@ void add_attention(OptionTable& table, ModelConfig& model) {
       .range(1, 1e12);
   table.add("qk-layernorm", &model.qk_layernorm,
             "Normalize queries and keys per head; with --multi-latent-attention, the latent vectors.");
+  table
+      .add("qk-layernorm-across-heads", &model.qk_layernorm_across_heads,
+           "Normalize the queries of all heads of a token as one row, and the keys, as in OLMo 2.")
+      .only_with("qk-layernorm")
+      .needs({"normalization", "RMSNorm"})
+      .excludes("multi-latent-attention", "because it has no norms of heads", "leave it out");
   add_latent_attention(table, model);
 }
 

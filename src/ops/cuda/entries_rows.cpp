@@ -112,6 +112,40 @@ void rms_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor resid
                 gain_offset, accumulate);
 }
 
+void rms_part_sums(Stream& stream, Tensor sums, Tensor x, Tensor dy, Tensor gain, double gain_offset) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(
+        stream, "rms_part_sums",
+        [=, out = sums.as<Accumulate<T>>(), in = x.as<T>(), grad = pointer_of<T>(dy), gains = gain.as<T>()](
+            CudaStream on) { rms_part_sums<T>(on, out, in, grad, gains, gain_offset, rows, columns); });
+  });
+}
+
+void rms_part(Stream& stream, Tensor y, Tensor x, Tensor rstd, Tensor gain, double gain_offset) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "rms_part",
+            [=, out = y.as<T>(), in = x.as<T>(), inverse = rstd.as<Accumulate<T>>(), gains = gain.as<T>()](
+                CudaStream on) { rms_part<T>(on, out, in, inverse, gains, gain_offset, rows, columns); });
+  });
+}
+
+void rms_part_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Tensor rstd, Tensor along, Tensor gain,
+                       double gain_offset) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  dispatch_float(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "rms_part_backward",
+            [=, out = dx.as<T>(), grad = dy.as<T>(), in = x.as<T>(), inverse = rstd.as<Accumulate<T>>(),
+             share = along.as<Accumulate<T>>(), gains = gain.as<T>()](CudaStream on) {
+              rms_part_backward<T>(on, out, grad, in, inverse, share, gains, gain_offset, rows, columns);
+            });
+  });
+}
+
 void column_sum(Stream& stream, Tensor db, Tensor dy, bool accumulate) {
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
@@ -238,6 +272,9 @@ void add_rows(OpTable& ops) {
   ops.layer_norm_backward_add = layer_norm_backward_add;
   ops.layer_norm_backward = layer_norm_backward;
   ops.layer_norm_backward_weight = layer_norm_backward_weight;
+  ops.rms_part_sums = rms_part_sums;
+  ops.rms_part = rms_part;
+  ops.rms_part_backward = rms_part_backward;
   ops.rms_norm = rms_norm;
   ops.rms_norm_backward_add = rms_norm_backward_add;
   ops.rms_norm_backward = rms_norm_backward;

@@ -97,6 +97,18 @@ void norm_backward_weight(CudaStream stream, void* scratch, Accumulate<T>* dgain
                           const T* dy, const T* x, const Accumulate<T>* mean, const Accumulate<T>* rstd,
                           int64_t rows, int64_t columns, bool accumulate);
 
+// The root-mean-square norm of rows of which only some columns are here (OpTable::rms_part_sums); dy may be null.
+template <class T>
+void rms_part_sums(CudaStream stream, Accumulate<T>* sums, const T* x, const T* dy, const T* gain,
+                   double offset, int64_t rows, int64_t columns);
+template <class T>
+void rms_part(CudaStream stream, T* y, const T* x, const Accumulate<T>* rstd, const T* gain, double offset,
+              int64_t rows, int64_t columns);
+template <class T>
+void rms_part_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accumulate<T>* rstd,
+                       const Accumulate<T>* along, const T* gain, double offset, int64_t rows,
+                       int64_t columns);
+
 // ---- sums over rows (columns.cu) ----
 // first[c] = the sum over i of sums[i][0][c], in f64, for sums [count][kinds][columns]; with two kinds, second[c] is
 // the sum of sums[i][1][c]. Added to the previous values if `accumulate`.

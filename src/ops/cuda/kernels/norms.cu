@@ -164,7 +164,64 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   });
 }
 
+// The threads of a row stride over its columns. Rows are few and short, those of queries and keys.
+template <class T>
+__global__ void __launch_bounds__(kMostRowThreads, 1)
+    rms_part_sums_kernel(Accumulate<T>* sums, const T* x, const T* dy, const T* gain, Accumulate<T> offset,
+                         int64_t rows, int columns) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  Accumulate<T> sum[1] = {0};
+  for (int c = static_cast<int>(threadIdx.x); row < rows && c < columns; c += static_cast<int>(blockDim.x)) {
+    const Accumulate<T> in = value(x[row * columns + c]);
+    sum[0] += dy == nullptr ? in * in : in * value(dy[row * columns + c]) * (value(gain[c]) + offset);
+  }
+  combine_row(sum, Plus{});
+  if (row < rows && threadIdx.x == 0) sums[row] = sum[0];
+}
+
+// y = x rstd (gain + offset), or with dy its adjoint.
+template <class T>
+__global__ void __launch_bounds__(kMostRowThreads, 1)
+    rms_part_kernel(T* y, const T* dy, const T* x, const Accumulate<T>* rstd, const Accumulate<T>* along,
+                    const T* gain, Accumulate<T> offset, int64_t rows, int columns) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= rows) return;
+  const Accumulate<T> inverse = rstd[row];
+  const Accumulate<T> along_x = dy == nullptr ? Accumulate<T>(0) : inverse * inverse * along[row];
+  for (int c = static_cast<int>(threadIdx.x); c < columns; c += static_cast<int>(blockDim.x)) {
+    const int64_t at = row * columns + c;
+    const Accumulate<T> by = value(gain[c]) + offset;
+    put(y[at], dy == nullptr ? value(x[at]) * inverse * by
+                             : inverse * (value(dy[at]) * by - value(x[at]) * along_x));
+  }
+}
+
 }  // namespace
+
+template <class T>
+void rms_part_sums(CudaStream stream, Accumulate<T>* sums, const T* x, const T* dy, const T* gain,
+                   double offset, int64_t rows, int64_t columns) {
+  if (rows == 0) return;
+  const RowBlocks blocks = row_blocks<T>(rows, columns, 1);
+  TRIFOLD_LAUNCH(rms_part_sums_kernel<T>, blocks.grid, blocks.block, 0, stream, sums, x, dy, gain,
+                 static_cast<Accumulate<T>>(offset), rows, static_cast<int>(columns));
+}
+
+template <class T>
+void rms_part(CudaStream stream, T* y, const T* x, const Accumulate<T>* rstd, const T* gain, double offset,
+              int64_t rows, int64_t columns) {
+  rms_part_backward<T>(stream, y, nullptr, x, rstd, nullptr, gain, offset, rows, columns);
+}
+
+template <class T>
+void rms_part_backward(CudaStream stream, T* dx, const T* dy, const T* x, const Accumulate<T>* rstd,
+                       const Accumulate<T>* along, const T* gain, double offset, int64_t rows,
+                       int64_t columns) {
+  if (rows == 0) return;
+  const RowBlocks blocks = row_blocks<T>(rows, columns, 1);
+  TRIFOLD_LAUNCH(rms_part_kernel<T>, blocks.grid, blocks.block, 0, stream, dx, dy, x, rstd, along, gain,
+                 static_cast<Accumulate<T>>(offset), rows, static_cast<int>(columns));
+}
 
 template <class T>
 void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
@@ -194,11 +251,17 @@ void norm_backward(CudaStream stream, T* dx, const T* residual, const T* dy, con
                  static_cast<Accumulate<T>>(offset), rows, static_cast<int>(columns));
 }
 
-#define INSTANTIATE(T)                                                                                \
-  template void norm<T>(CudaStream, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, const T*, \
-                        int64_t, int64_t, double, double);                                            \
-  template void norm_backward<T>(CudaStream, T*, const T*, const T*, const T*, const Accumulate<T>*,  \
-                                 const Accumulate<T>*, const T*, double, int64_t, int64_t);
+#define INSTANTIATE(T)                                                                                      \
+  template void norm<T>(CudaStream, T*, Accumulate<T>*, Accumulate<T>*, const T*, const T*, const T*,       \
+                        int64_t, int64_t, double, double);                                                  \
+  template void norm_backward<T>(CudaStream, T*, const T*, const T*, const T*, const Accumulate<T>*,        \
+                                 const Accumulate<T>*, const T*, double, int64_t, int64_t);                 \
+  template void rms_part_sums<T>(CudaStream, Accumulate<T>*, const T*, const T*, const T*, double, int64_t, \
+                                 int64_t);                                                                  \
+  template void rms_part<T>(CudaStream, T*, const T*, const Accumulate<T>*, const T*, double, int64_t,      \
+                            int64_t);                                                                       \
+  template void rms_part_backward<T>(CudaStream, T*, const T*, const T*, const Accumulate<T>*,              \
+                                     const Accumulate<T>*, const T*, double, int64_t, int64_t);
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bfloat16)
