@@ -85,7 +85,7 @@ class RecommenderGraph {
     file_.name_as("probability" + ending, file_.add("Sigmoid", {logit}));
   }
 
-  // The layers above the interaction (nn/label_towers.h): [batch, labels].
+  // The layers above the interaction (nn/clicks/label_towers.h): [batch, labels].
   std::string head(const std::string& x) {
     if (shape_.labels.empty()) return mlp("top", x, shape_.top.size(), true);
     const size_t hidden = shape_.top.size() - 1;
@@ -281,7 +281,7 @@ class RecommenderGraph {
     return bag;
   }
 
-  // Pools a bag as BagAttention does (nn/bag_attention.h).
+  // Pools a bag as BagAttention does (nn/clicks/bag_attention.h).
   std::string attended(const std::string& rows, const std::string& candidate, const std::string& name) {
     const std::string one = file_.integers({1});
     std::string h = rows;

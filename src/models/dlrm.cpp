@@ -5,8 +5,8 @@
 
 #include "models/dlrm_shape.h"
 #include "models/dlrm_vectors.h"
+#include "nn/clicks/label_towers.h"
 #include "nn/dense.h"
-#include "nn/label_towers.h"
 
 namespace trifold {
 

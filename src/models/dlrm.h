@@ -14,7 +14,7 @@
 // MLP's.
 //
 // Samples may have several labels (`labels`), each with its own logit. The hidden layers of the top MLP are then shared
-// by a tower for each label, or each expert has such layers (nn/label_towers.h). Each label has its own first-order
+// by a tower for each label, or each expert has such layers (nn/clicks/label_towers.h). Each label has its own first-order
 // term; the sum of pairwise products is added to every logit.
 //
 // B = samples of this rank, F = columns of ids, which usually have a table each, L = labels, D = width of the vectors;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "models/dlrm.h"
-#include "nn/label_towers.h"
+#include "nn/clicks/label_towers.h"
 
 namespace trifold {
 

@@ -1,11 +1,11 @@
 // DlrmVectors: gathers the vectors that a DLRM (models/dlrm.h) interacts from the vectors that were looked up, if a
-// sample has several bags in a table, and pools bags by attention (nn/bag_attention.h).
+// sample has several bags in a table, and pools bags by attention (nn/clicks/bag_attention.h).
 #pragma once
 
 #include <vector>
 
 #include "models/dlrm.h"
-#include "nn/bag_attention.h"
+#include "nn/clicks/bag_attention.h"
 
 namespace trifold {
 

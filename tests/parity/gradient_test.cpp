@@ -12,9 +12,9 @@
 
 #include "models/bert_tasks.h"
 #include "models/gpt.h"
-#include "nn/bag_attention.h"
+#include "nn/clicks/bag_attention.h"
+#include "nn/clicks/label_towers.h"
 #include "nn/dense.h"
-#include "nn/label_towers.h"
 #include "nn/recompute.h"
 #include "parity/gradient_cases.h"
 #include "support/ranks.h"

@@ -118,7 +118,7 @@ struct Names<InteractionKind> {
 };
 
 // The layers that several labels share below their towers: one stack, or experts that each label mixes by a gate
-// (nn/label_towers.h).
+// (nn/clicks/label_towers.h).
 enum class MultiTask { SharedBottom, Mmoe };
 template <>
 struct Names<MultiTask> {

@@ -1,4 +1,4 @@
-#include "nn/label_towers.h"
+#include "nn/clicks/label_towers.h"
 
 #include <cmath>
 

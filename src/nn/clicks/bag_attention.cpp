@@ -1,4 +1,4 @@
-#include "nn/bag_attention.h"
+#include "nn/clicks/bag_attention.h"
 
 namespace trifold {
 
