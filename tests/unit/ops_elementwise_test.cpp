@@ -102,11 +102,10 @@ double gelu_erf(double x) { return x / 2 * std::erfc(-x / std::numbers::sqrt2); 
 double relu(double x) { return x > 0 ? x : 0; }
 double squared_relu(double x) { return x > 0 ? x * x : 0; }
 
-const FormulaCase kFormulaCases[] = {
-    {&OpTable::gelu, &OpTable::gelu_backward, gelu},
-    {&OpTable::gelu_erf, &OpTable::gelu_erf_backward, gelu_erf},
-    {&OpTable::squared_relu, &OpTable::squared_relu_backward, squared_relu},
-    {&OpTable::rectify, &OpTable::rectify_backward, relu}};
+const FormulaCase kFormulaCases[] = {{&OpTable::gelu, &OpTable::gelu_backward, gelu},
+                                     {&OpTable::gelu_erf, &OpTable::gelu_erf_backward, gelu_erf},
+                                     {&OpTable::squared_relu, &OpTable::squared_relu_backward, squared_relu},
+                                     {&OpTable::rectify, &OpTable::rectify_backward, relu}};
 
 TEST(Elementwise, Activations) {
   for (int64_t n : kSizes) {
