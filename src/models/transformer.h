@@ -4,7 +4,7 @@
 //   h = x + drop(attention(norm1(x))),  y = h + drop(mlp(norm2(h))),  mlp = down(activation(up(.)));
 // with post-norm, as first published (Vaswani et al., arXiv 1706.03762) and used by BERT:
 //   h = norm1(x + drop(attention(x))),  y = norm2(h + drop(mlp(h)));
-// with norms of the parts' outputs, as in OLMo 2 (arXiv 2501.00656), or both of these and those of pre-norm, as in
+// with norms of the parts' outputs, as in OLMo 2 (arXiv 2501.00656), or both of these and pre-norm's, as in
 // Gemma 2 (arXiv 2408.00118):
 //   h = x + drop(norm(attention(x))),  y = h + drop(norm(mlp(h)));
 // with parallel parts (Wang & Komatsuzaki, GPT-J, 2021), which may share a norm:

@@ -244,7 +244,7 @@ struct OpTable {
                                 Tensor rstd, Tensor gain, bool accumulate,
                                 double gain_offset);  // as layer_norm_backward_all
 
-  // The same for rows of which each rank has some columns: the sums of this rank's columns, and the rest once these are
+  // Root-mean-square norm of rows of which each rank has some columns: the sums of this rank's columns, and the rest once these are
   // added over the ranks.  x, y, dx, dy [R, C]  gain [C]  sums, rstd, along [R]
   // sums[r] = the sum over c of x[r, c]^2, or of x[r, c] dy[r, c] (gain[c] + gain_offset) if dy has memory
   void (*rms_part_sums)(Stream&, Tensor sums, Tensor x, Tensor dy, Tensor gain, double gain_offset);
@@ -512,7 +512,7 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");
 
-// The activations of feed-forward networks. Those with a gate output half as many columns as x has.
+// The activations of feed-forward networks. Activations with a gate output half as many columns as x has.
 enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Relu, Swiglu, Geglu, GegluErf };
 struct ActivationForm {
   ActivationForm(ActivationKind kind_)

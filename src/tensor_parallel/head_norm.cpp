@@ -33,7 +33,7 @@ void HeadNorm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
   saved[rstd_] = run.keep->take(accumulate_type(run.dtype), {rows});
 }
 
-// Sums over the columns of all heads; those of a head are added by each rank that holds a copy.
+// Sums over the columns of all heads. Every rank that holds a copy of a head adds that head's columns.
 void HeadNorm::add_over_axis(Run& run, Tensor sums) const {
   reduce_over_axis(run, sums, Reduce::Sum);
   run.ops.scale(run.stream, sums, 1.0 / static_cast<double>(copies_ * heads_.all * heads_.head_dim));

@@ -57,7 +57,7 @@ template <class T>
 void activate(CudaStream stream, size_t formula, T* y, const T* x, int64_t n);
 template <class T>
 void activate_backward(CudaStream stream, size_t formula, T* dx, const T* dy, const T* saved, int64_t n);
-// The same for the halves of rows of x, with a formula of cpu::Gates; `columns` of y.
+// Gated activations of the halves of rows of x, with a formula of cpu::Gates; `columns` of y.
 template <class T>
 void gated(CudaStream stream, size_t formula, const cpu::GateRule& rule, T* y, const T* x, int64_t rows,
            int64_t columns);

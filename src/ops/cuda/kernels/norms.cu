@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   });
 }
 
-// The threads of a row stride over its columns. Rows are few and short, those of queries and keys.
+// The threads of a row stride over its columns. Rows are short: queries and keys.
 template <class T>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     rms_part_sums_kernel(Accumulate<T>* sums, const T* x, const T* dy, const T* gain, Accumulate<T> offset,
