@@ -300,6 +300,7 @@ class Pricing {
   void add_costs(BlockCosts& costs, const Blocks& blocks, bool split) const {
     const OneLayer& walked = blocks.all;
     costs.head = {};
+    BlockCost layer;  // if layers differ, as in a model from a file, the last one
     for (size_t block = 0; block < walked.model.blocks.size(); ++block) {
       WalkedBlock work = walked.work.of_block(block);
       const BlockKind kind = walked.model.blocks[block].kind;
@@ -311,13 +312,14 @@ class Pricing {
           costs.embedding = cost;
           break;
         case BlockKind::Layer:
-          costs.layers.push_back(layer_of(blocks, work, cost, split));
+          layer = layer_of(blocks, work, cost, split);
           break;
         case BlockKind::Head:
           costs.head = costs.head + cost;
           break;
       }
     }
+    costs.layers.push_back(layer);
   }
 
   // Adds the cost of recomputation, which may apply to some of the layers and differ in another program.
