@@ -42,6 +42,8 @@ const OpTable& raw_ops() {
     ops.linear = linear;
     ops.attention = plain_attention;
     ops.attention_backward = plain_attention_backward;
+    ops.attention_sinks = attention_sinks;
+    ops.attention_sinks_backward = attention_sinks_backward;
     return ops;
   }();
   return kTable;
