@@ -515,8 +515,8 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
 // The activations of feed-forward networks. Activations with a gate output half as many columns as x has.
 enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Relu, Swiglu, Geglu, GegluErf };
 struct ActivationForm {
-  ActivationForm(ActivationKind kind_)
-      : kind(kind_) {}  // NOLINT(google-explicit-constructor): a kind is a form
+  ActivationForm(ActivationKind activation)
+      : kind(activation) {}  // NOLINT(google-explicit-constructor): a kind is a form
   // Swiglu with slope, limit and offset of Gating::ClampedSilu.
   static ActivationForm clamped_swiglu(double slope, double limit, double offset) {
     ActivationForm form(ActivationKind::Swiglu);
