@@ -90,7 +90,7 @@ Completions::Completion Completions::complete(const CompletionRequest& request, 
 // The token's text. Bytes that are no whole characters are written as bytes, as in "bytes:\xe2\x80".
 std::string Completions::name_of(int32_t token) const {
   if (token >= tokenizer_.vocab_size()) return fmt::format("token_id:{}", token);
-  const std::string text = tokenizer_.decode({&token, 1});
+  std::string text = tokenizer_.decode({&token, 1});
   if (!invalid_utf8(text) && text.find("\xEF\xBF\xBD") == std::string::npos) return text;
   std::string bytes = "bytes:";
   for (const char c : text) bytes += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
