@@ -135,8 +135,8 @@ void of_ranks(OpRun& run) {
     int part;
     int64_t left = -1, right = -1;
   } const kinds[] = {
-      {true, 0.25, {}, {}, 0},     {true, 0, {}, {1, 16, 5, 26}, 1}, {false, 0, {48, 7}, {}, 1},
-      {false, 0.25, {}, {}, 2},    {true, 0, {20, 3}, {}, 2},        {true, 0, {}, {1, 16, 5, 26}, 1, 6},
+      {true, 0.25, {}, {}, 0},     {true, 0, {}, {1, 16, 5, 26}, 1},  {false, 0, {48, 7}, {}, 1},
+      {false, 0.25, {}, {}, 2},    {true, 0, {20, 3}, {}, 2},         {true, 0, {}, {1, 16, 5, 26}, 1, 6},
       {true, 0.25, {}, {}, 2, 10}, {false, 0, {48, 47}, {}, 1, 3, 4}, {false, 0, {}, {}, 2, -1, 0}};
   for (const auto& [causal, drop, lengths, documents, part, left, right] : kinds) {
     Attention how{.batch = 2,
@@ -175,10 +175,9 @@ void sinks(OpRun& run) {
   const Tensor lse = run.out(run.wide(), sums, normal(sums.elements(), 3));
   run.ops().attention_sinks(run.stream(), out, lse, logits);
   // From another output, which both tables round alike.
-  run.ops().attention_sinks_backward(run.stream(), run.out(run.wide(), {kHeads}),
-                                     run.in(rows, normal(rows.elements(), 4)),
-                                     run.in(rows, normal(rows.elements(), 5)),
-                                     run.in(run.wide(), sums, normal(sums.elements(), 6)), logits);
+  run.ops().attention_sinks_backward(
+      run.stream(), run.out(run.wide(), {kHeads}), run.in(rows, normal(rows.elements(), 4)),
+      run.in(rows, normal(rows.elements(), 5)), run.in(run.wide(), sums, normal(sums.elements(), 6)), logits);
 }
 
 }  // namespace
