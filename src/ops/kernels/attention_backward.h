@@ -10,17 +10,18 @@ namespace trifold::cpu {
 namespace {  // NOLINT(google-build-namespaces): internal linkage, see lane.h
 
 // p = exp(score - lse); the gradient of the score is p (dp - delta), where dp is the gradient of p through
-// its dropout, times the derivative of the soft cap if `kCapped`. Replaces `scores` by the probabilities after dropout and `dscores`, which holds dp, by the gradients;
-// both are zero where a row's tile or group extends beyond the keys that its query sees.
-template <bool kCapped, class T>
+// its dropout, times the derivative of the soft cap if `Capped`. Replaces `scores` by the probabilities after dropout
+// and `dscores`, which holds dp, by the gradients; both are zero where a row's tile or group extends beyond the keys
+// that its query sees.
+template <bool Capped, class T>
 void gradient_rows(T* scores, T* dscores, const T* lse, const T* delta, const ScoreBlock& block,
                    const HeadShape& shape, const DropRule& rule) {
   const auto multiplier = T(rule.multiplier);
   const uint32_t threshold = rule.threshold;
   // With the derivative of the cap, from the capped score; 0 for the lowest score, which masked keys have.
-  const T per_square = kCapped ? T(1 / (shape.soft_cap * shape.soft_cap)) : T(0);
+  const T per_square = Capped ? T(1 / (shape.soft_cap * shape.soft_cap)) : T(0);
   const auto through_cap = [=](T gradient, T score) {
-    if constexpr (!kCapped) return gradient;
+    if constexpr (!Capped) return gradient;
     const T slope = 1 - score * score * per_square;
     return slope > 0 ? gradient * slope : T(0);
   };
