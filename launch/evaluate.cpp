@@ -14,6 +14,7 @@
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "models/folders/open_model.h"
 #include "models/language_family.h"
 #include "monitor/json_log.h"
 #include "monitor/language_records.h"
@@ -71,7 +72,7 @@ void expect_classes(const EvaluateConfig& config, const ClassCounts& counts, con
 // BadInput for mistakes in files and options.
 Evaluation prepare(const EvaluateConfig& config) {
   Evaluation job;
-  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(CheckpointReader(config.load));
+  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(open_model(config.load));
   if (has_task_head(checkpoint.model))
     bad_input("{} was tuned for a task: trifold finetune --load {} --valid-data FILE ... evaluates it",
               checkpoint.directory, config.load);

@@ -16,6 +16,7 @@
 #include "launch/commands.h"
 #include "launch/process/signals.h"
 #include "launch/say.h"
+#include "models/folders/open_model.h"
 #include "monitor/json_log.h"
 #include "run/ranks.h"
 #include "run/terms.h"
@@ -42,7 +43,7 @@ struct TaskJob {
 // Samples are shorter than the model allows where shorter ones are as efficient; context and tensor ranks divide them.
 TaskJob prepare(const EvaluateTaskConfig& config) {
   TaskJob job;
-  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(CheckpointReader(config.load));
+  CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(open_model(config.load));
   expect_text_model(checkpoint);
   set_length(checkpoint, config.seq_length);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, config.data);

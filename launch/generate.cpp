@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "launch/commands.h"
+#include "models/folders/open_model.h"
 #include "run/ranks.h"
 #include "train/checkpoint_model.h"
 #include "train/sampling/continuation.h"
@@ -34,7 +35,7 @@ void print_sample(Sampler& sampler, const Tokenizer& tokenizer, const GenerateCo
 }  // namespace
 
 int run(const GenerateConfig& config, Ranks& ranks) {
-  const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(config.load));
+  const CheckpointModel checkpoint = describe_checkpoint(open_model(config.load));
   expect_text_model(checkpoint);
   DataConfig data;
   data.tokenizer_type = config.tokenizer_type;

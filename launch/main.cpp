@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <thread>
@@ -23,8 +24,10 @@
 #include "launch/process/rank_watch.h"
 #include "launch/process/signals.h"
 #include "launch/say.h"
+#include "models/folders/open_model.h"
 #include "run/command_files.h"
 #include "run/ranks.h"
+#include "train/checkpoint_model.h"
 
 namespace {
 
@@ -150,8 +153,15 @@ int run_with_others(const Request& request, const Remarks& remarks, const std::e
       request);
 }
 
+// The model that a Hugging Face folder describes; nullopt for other folders.
+std::optional<FolderModel> model_of_folder(const std::string& folder) {
+  if (!is_hugging_face_folder(folder)) return std::nullopt;
+  const CheckpointModel found = describe_checkpoint(open_model(folder));
+  return FolderModel{found.model, found.data, (std::filesystem::path(folder) / "config.json").string()};
+}
+
 int dispatch(int argc, char** argv, Remarks& remarks) {
-  const Environment environment{terminal_width(), mpi_launch_size().value_or(0)};
+  const Environment environment{terminal_width(), mpi_launch_size().value_or(0), model_of_folder};
   Request request;
   std::exception_ptr wrong;
   try {

@@ -12,6 +12,7 @@
 #include "launch/commands.h"
 #include "launch/process/signals.h"
 #include "launch/say.h"
+#include "models/folders/open_model.h"
 #include "monitor/http_server.h"
 #include "run/ranks.h"
 #include "train/checkpoint_model.h"
@@ -65,7 +66,7 @@ HttpAnswer answer_to(const HttpRequest& request, Completions& completions) {
 }  // namespace
 
 int run(const ServeConfig& config, Ranks& ranks) {
-  const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(config.load));
+  const CheckpointModel checkpoint = describe_checkpoint(open_model(config.load));
   expect_text_model(checkpoint);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, config.data);
   const std::atomic<int>& signal = catch_signals();

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "checkpoint/convert_floats.h"
 #include "checkpoint/manifest_file.h"
-#include "checkpoint/piece_reader.h"
 #include "checkpoint/save_folder.h"
+#include "checkpoint/shard_source.h"
 #include "core/read_json.h"
+#include "files/file.h"
 
 namespace trifold {
 
@@ -112,12 +112,19 @@ CheckpointReader::CheckpointReader(const fs::path& named, Newest newest) {
     open_newest(path, newest);
 }
 
+CheckpointReader::CheckpointReader(fs::path directory, Manifest manifest,
+                                   std::shared_ptr<TensorSource> source)
+    : directory_(std::move(directory)),
+      manifest_(std::make_shared<const Manifest>(std::move(manifest))),
+      source_(std::move(source)) {}
+
 void CheckpointReader::open_directory(const fs::path& directory) {
   directory_ = directory;
-  manifest_ = read_manifest(directory / kManifestName);
+  manifest_ = std::make_shared<const Manifest>(read_manifest(directory / kManifestName));
   const int64_t step = step_of_directory(directory);
-  if (step >= 0 && manifest_.meta.step != step)
-    bad_input("{} holds step {}, which contradicts its name", directory.string(), manifest_.meta.step);
+  if (step >= 0 && manifest_->meta.step != step)
+    bad_input("{} holds step {}, which contradicts its name", directory.string(), manifest_->meta.step);
+  source_ = std::make_shared<ShardSource>(directory_, manifest_);
 }
 
 void CheckpointReader::open_newest(const fs::path& root, Newest newest) {
@@ -141,47 +148,25 @@ void CheckpointReader::open_newest(const fs::path& root, Newest newest) {
 }
 
 const TensorInfo* CheckpointReader::find(const std::string& name) const {
-  const auto at =
-      std::lower_bound(manifest_.tensors.begin(), manifest_.tensors.end(), name,
-                       [](const TensorInfo& tensor, const std::string& key) { return tensor.name < key; });
-  return at != manifest_.tensors.end() && at->name == name ? &*at : nullptr;
+  return stored_tensor(*manifest_, name);
 }
 
 void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion conversion) {
   std::vector<std::string> problems;
-  // Ordered by file and offset, so that the disk is read in order and each box once.
-  std::map<std::pair<int, int64_t>, PieceRead> reads;
   for (const NamedTensor& box : wanted) {
-    const TensorInfo* stored = find(box.spec.name);
-    if (std::string problem = misfit(box, stored, conversion); !problem.empty()) {
+    if (std::string problem = misfit(box, find(box.spec.name), conversion); !problem.empty()) {
       if (problems.empty() || problems.back() != problem) problems.push_back(std::move(problem));
       continue;
     }
     check(box.spec.local.elements() == box.data.elements(),
           "tensor {}: the buffer has {} elements, which do not match the box {}", box.spec.name,
           box.data.elements(), to_string(box.spec.local));
-    for (const PieceInfo& piece : stored->pieces)
-      if (auto part = intersect(piece.rect, box.spec.local)) {
-        PieceRead& read = reads[{piece.file, piece.byte_offset}];
-        read.tensor = stored;
-        read.piece = &piece;
-        read.parts.emplace_back(&box, *part);
-      }
   }
   if (!problems.empty())
     bad_input("checkpoint {} does not hold what is needed:{}", directory_.string(), list_of(problems));
 
   try {
-    std::optional<File> file;
-    int number = -1;
-    for (const auto& [place, read] : reads) {
-      if (place.first != number) {
-        number = place.first;
-        file.reset();
-        file.emplace(open_shard(number));
-      }
-      read_piece(*file, read);
-    }
+    source_->read(wanted);
   } catch (const Error& error) {
     const int64_t step = step_of_directory(directory_);
     if (step < 0 || error.kind() != ErrorKind::BadInput) throw;
@@ -189,48 +174,8 @@ void CheckpointReader::load(std::span<const NamedTensor> wanted, FloatConversion
   }
 }
 
-std::string CheckpointReader::tensors_of(int file) const {
-  std::vector<std::string_view> names;
-  for (const TensorInfo& tensor : manifest_.tensors)
-    if (std::any_of(tensor.pieces.begin(), tensor.pieces.end(),
-                    [&](const PieceInfo& piece) { return piece.file == file; }))
-      names.push_back(tensor.name);
-  if (names.empty()) return "no tensor";
-  return names.size() == 1 ? fmt::format("tensor {}", names[0])
-                           : fmt::format("tensor {} and {} more", names[0], names.size() - 1);
-}
-
-// Opens a shard; the first time, checks everything in it except the elements.
-File CheckpointReader::open_shard(int number) {
-  const FileInfo& info = manifest_.files[static_cast<size_t>(number)];
-  const std::string holds = tensors_of(number);
-  try {
-    File file(directory_ / info.name, File::Mode::Read);
-    if (checked_.contains(number)) return file;
-    check(file.size() == info.bytes, "{} has {} bytes instead of {}", info.name, file.size(), info.bytes);
-    check(crc_of_rest(file, regions_of(number)) == info.frame_crc,
-          "{} has changed bytes between the elements of its tensors", info.name);
-    checked_.insert(number);
-    return file;
-  } catch (const Error& error) {
-    bad_input("checkpoint {} is damaged: {}; it holds {}", directory_.string(), error.what(), holds);
-  }
-}
-
-std::vector<KnownRegion> CheckpointReader::regions_of(int file) const {
-  std::vector<KnownRegion> regions;
-  for (const TensorInfo& tensor : manifest_.tensors)
-    for (const PieceInfo& piece : tensor.pieces)
-      if (piece.file == file)
-        regions.push_back({piece.byte_offset,
-                           piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype)), piece.crc});
-  std::sort(regions.begin(), regions.end(),
-            [](const KnownRegion& a, const KnownRegion& b) { return a.offset < b.offset; });
-  return regions;
-}
-
 bool CheckpointReader::files_are_complete() const {
-  return std::all_of(manifest_.files.begin(), manifest_.files.end(), [&](const FileInfo& info) {
+  return std::all_of(manifest_->files.begin(), manifest_->files.end(), [&](const FileInfo& info) {
     std::error_code error;
     const auto bytes = fs::file_size(directory_ / info.name, error);
     return !error && static_cast<int64_t>(bytes) == info.bytes;
@@ -238,14 +183,14 @@ bool CheckpointReader::files_are_complete() const {
 }
 
 std::vector<std::string> CheckpointReader::problems_of(int file) const {
-  const FileInfo& info = manifest_.files[static_cast<size_t>(file)];
+  const FileInfo& info = manifest_->files[static_cast<size_t>(file)];
   const fs::path path = directory_ / info.name;
   std::error_code error;
   const auto bytes = static_cast<int64_t>(fs::file_size(path, error));
   if (error) return {fmt::format("{}: {}", info.name, error.message())};
   if (bytes != info.bytes)
     return {fmt::format("{} has {} bytes instead of {}; it holds {}", info.name, bytes, info.bytes,
-                        tensors_of(file))};
+                        tensors_in(*manifest_, file))};
   std::vector<std::string> problems;
   try {
     const File opened(path, File::Mode::Read);
@@ -253,7 +198,7 @@ std::vector<std::string> CheckpointReader::problems_of(int file) const {
     if (crc == info.crc) return {};
     problems.push_back(
         fmt::format("{} was changed: its CRC32 is {:08x} instead of {:08x}", info.name, crc, info.crc));
-    for (const TensorInfo& tensor : manifest_.tensors)
+    for (const TensorInfo& tensor : manifest_->tensors)
       for (const PieceInfo& piece : tensor.pieces) {
         if (piece.file != file) continue;
         const int64_t length = piece.rect.elements() * static_cast<int64_t>(size_of(tensor.dtype));
@@ -269,10 +214,10 @@ std::vector<std::string> CheckpointReader::problems_of(int file) const {
 
 VerifyReport CheckpointReader::verify() const {
   VerifyReport report;
-  report.tensors = static_cast<int64_t>(manifest_.tensors.size());
-  for (size_t file = 0; file < manifest_.files.size(); ++file) {
+  report.tensors = static_cast<int64_t>(manifest_->tensors.size());
+  for (size_t file = 0; file < manifest_->files.size(); ++file) {
     ++report.files;
-    report.bytes += manifest_.files[file].bytes;
+    report.bytes += manifest_->files[file].bytes;
     for (std::string& problem : problems_of(static_cast<int>(file)))
       report.problems.push_back(std::move(problem));
   }

@@ -5,17 +5,19 @@
 // bytes that HDF5 wrote around the tensors, and every block of elements (kCrcBlock bytes) by its own CRC. Only the
 // needed blocks are read, by their offsets, without HDF5; the view (view.h5) is never read. Reading is not collective;
 // every rank may have its own reader.
+//
+// The elements come from a TensorSource. Folders of other formats with one of their own are read as checkpoints too
+// (models/hugging_face/folder/open_model.h).
 #pragma once
 
 #include <filesystem>
-#include <set>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/writer.h"
-#include "files/file.h"
 
 namespace trifold {
 
@@ -36,17 +38,34 @@ struct VerifyReport {
   bool ok() const { return problems.empty(); }
 };
 
+// Reads elements of tensors from files of one format.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  // Fills the data of every wanted box. The caller has checked that the tensor exists, that its shape is that of the
+  // box, and that both types are equal or floating-point types. BadInput for a damaged file.
+  virtual void read(std::span<const NamedTensor> wanted) = 0;
+
+ protected:
+  TensorSource() = default;
+  TensorSource(const TensorSource&) = default;
+  TensorSource& operator=(const TensorSource&) = default;
+};
+
 class CheckpointReader {
  public:
   // `named` is the directory of one checkpoint, a directory of checkpoints, or its file BEST, which names a checkpoint
   // (kBestName). In a directory of checkpoints `newest` decides which one is read. BadInput if there is none, or if the
   // directory's name is that of another step.
   explicit CheckpointReader(const std::filesystem::path& named, Newest newest = Newest::OrError);
+  // Reads a folder of another format: `manifest` describes its tensors, without pieces, and its attachments; `source`
+  // has the elements.
+  CheckpointReader(std::filesystem::path directory, Manifest manifest, std::shared_ptr<TensorSource> source);
 
   const std::filesystem::path& directory() const { return directory_; }
-  const CheckpointMeta& meta() const { return manifest_.meta; }
-  const Manifest& manifest() const { return manifest_; }
-  const std::vector<TensorInfo>& tensors() const { return manifest_.tensors; }
+  const CheckpointMeta& meta() const { return manifest_->meta; }
+  const Manifest& manifest() const { return *manifest_; }
+  const std::vector<TensorInfo>& tensors() const { return manifest_->tensors; }
   const TensorInfo* find(const std::string& name) const;  // null if there is none
 
   // Fills the data of every wanted box. The dtype must be that of the stored tensor or, if conversion is allowed, both
@@ -64,14 +83,11 @@ class CheckpointReader {
  private:
   void open_directory(const std::filesystem::path& directory);
   void open_newest(const std::filesystem::path& root, Newest newest);
-  File open_shard(int number);
-  std::vector<KnownRegion> regions_of(int file) const;
   std::vector<std::string> problems_of(int file) const;
-  std::string tensors_of(int file) const;
 
   std::filesystem::path directory_;
-  Manifest manifest_;
-  std::set<int> checked_;  // files whose size and frame are correct
+  std::shared_ptr<const Manifest> manifest_;
+  std::shared_ptr<TensorSource> source_;
 };
 
 // BadInput that lists the fields in which the models differ: "hidden_size: checkpoint 128, requested 256".

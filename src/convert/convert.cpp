@@ -9,10 +9,11 @@
 #include "checkpoint/tensor_kind.h"
 #include "config/commands/json.h"
 #include "convert/tensor_files.h"
-#include "convert/tokenizer_files.h"
-#include "convert/transpose.h"
 #include "core/read_json.h"
 #include "files/scratch_folder.h"
+#include "models/folders/open_model.h"
+#include "models/folders/tokenizer_files.h"
+#include "models/folders/transpose.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
 #include "tasks/bert_samples.h"
@@ -157,14 +158,6 @@ std::string library_type(DType dtype) {
   }
 }
 
-// The 'model_type' of the files that the checkpoint was imported from.
-std::optional<std::string> former_family(const CheckpointReader& from) {
-  const auto kept = from.meta().state.find(kKeptFields);
-  if (kept == from.meta().state.end() || !kept->contains(kFamilyField)) return std::nullopt;
-  const json& type = kept->at(kFamilyField);
-  return type.is_string() ? std::optional(type.get<std::string>()) : std::nullopt;
-}
-
 json config_of(const ModelConfig& model, const HuggingFaceFamily& family, const CheckpointReader& from,
                const DataConfig& data, DType dtype) {
   json config = to_hugging_face(model, family);
@@ -198,11 +191,6 @@ DType stored_type(const CheckpointReader& from, const ConvertConfig& config) {
 }
 
 }  // namespace
-
-bool is_hugging_face_folder(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / "config.json", ignored);
-}
 
 Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   const ModelConfig model = language_model_of(from);

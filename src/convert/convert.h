@@ -2,13 +2,12 @@
 // files (models/hugging_face/families.inc lists the models). Weights only, no optimizer state.
 #pragma once
 
-#include <array>
-#include <filesystem>
 #include <functional>
 #include <string>
 
 #include "checkpoint/reader.h"
 #include "config/fields/config.h"
+#include "models/folders/hugging_face_folder.h"
 #include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
@@ -25,12 +24,9 @@ struct Converted {
   const HuggingFaceFamily* family = nullptr;  // the family in which `to` is written; null: none
 };
 
-// Whether `folder` is one of transformers': it has a config.json.
-bool is_hugging_face_folder(const std::filesystem::path& folder);
-
 // Writes the weights of a checkpoint to the folder config.save, which must be empty or not exist: config.json, and
 // model.safetensors or, above config.max_file_size bytes, several files and their index. The folder gets its name once
-// everything is on the disk. The tokenizer's files are written too (convert/tokenizer_files.h). family_for chooses
+// everything is on the disk. The tokenizer's files are written too (models/folders/tokenizer_files.h). family_for chooses
 // the family. BadInput for a model that the library does not support.
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 
@@ -39,17 +35,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 // everything missing, unknown or of another shape, or if config.save holds checkpoints of a run. `warn` receives notes
 // for the user.
 //
-// Both functions take config.max_memory MiB beyond tables and the file cache.
+// export_model and import_model take config.max_memory MiB beyond tables and the file cache.
 Converted import_model(const ConvertConfig& config, const std::function<void(std::string)>& warn = {});
-
-// The key of the fields that export adds to config.json so that import restores the same configuration: "trifold":
-// {...}.
-inline constexpr const char* kOwnFields = "trifold";
-
-// Fields of config.json that do not concern the weights; stored in the checkpoint's state under kKeptFields.
-inline constexpr std::array<const char*, 3> kTokenFields{"bos_token_id", "eos_token_id", "pad_token_id"};
-inline constexpr const char* kKeptFields = "hugging_face";
-// The field of both that names the family.
-inline constexpr const char* kFamilyField = "model_type";
 
 }  // namespace trifold

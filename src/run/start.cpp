@@ -11,6 +11,7 @@
 #include "core/printable.h"
 #include "files/file.h"
 #include "files/output_files.h"
+#include "models/folders/open_model.h"
 
 namespace trifold {
 
@@ -99,14 +100,15 @@ RunStart choose_start(const CheckpointConfig& config) {
   if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
   const LoadPart weights = config.moe_use_upcycling ? LoadPart::Dense : LoadPart::Weights;
-  RunStart start{config.load, config.finetune ? weights : LoadPart::All, false};
+  const bool is_model = config.load && is_hugging_face_folder(*config.load);  // has nothing but weights
+  RunStart start{config.load, config.finetune || is_model ? weights : LoadPart::All, false};
   if (config.ckpt_step) start.from = checkpoint_of_step(*config.load, *config.ckpt_step);
-  start.new_optimizer = config.no_load_optim && !config.finetune;
+  start.new_optimizer = config.no_load_optim && start.part == LoadPart::All;
   return start;
 }
 
 CheckpointReader checkpoint_of(const RunStart& start) {
-  return CheckpointReader(*start.from, start.may_fall_back ? Newest::Usable : Newest::OrError);
+  return open_model(*start.from, start.may_fall_back ? Newest::Usable : Newest::OrError);
 }
 
 RunIdentity identity_of(const RunStart& start) {

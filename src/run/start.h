@@ -24,7 +24,8 @@ enum class LoadPart {
 };
 
 struct RunStart {
-  std::optional<std::string> from;  // one checkpoint or a folder of them; absent: random weights
+  // One checkpoint, a folder of them, or a Hugging Face folder; absent: random weights.
+  std::optional<std::string> from;
   LoadPart part = LoadPart::All;
   bool may_fall_back = false;  // to an older checkpoint if the newest is damaged
   bool new_optimizer = false;  // LoadPart::All without the optimizer state (--no-load-optim)

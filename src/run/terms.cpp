@@ -17,6 +17,7 @@
 #include "core/read_json.h"
 #include "files/crc32.h"
 #include "files/mapped_file.h"
+#include "models/folders/open_model.h"
 #include "run/rank_text.h"
 #include "text/blend.h"
 
@@ -169,6 +170,11 @@ void RunTerms::add_file(const std::string& option, const std::string& path) {
 }
 
 void RunTerms::add_checkpoint(const std::string& path) {
+  if (is_hugging_face_folder(path)) {
+    const std::string digest = open_weights(path).manifest().save_id;
+    return add(
+        {"the model of --load", digest, fmt::format("{} (checksum of its description {})", path, digest)});
+  }
   const CheckpointReader reader(path);
   const MappedFile manifest((reader.directory() / kManifestName).string());
   const uint32_t crc = crc32_of(0, manifest.bytes().data(), manifest.bytes().size());

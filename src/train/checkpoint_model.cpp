@@ -12,6 +12,7 @@
 #include "config/subjects/model_family.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
+#include "models/folders/open_model.h"
 #include "run/tensors_on_host.h"
 
 namespace trifold {
@@ -231,7 +232,7 @@ void load_weights(Replica& replica, const std::string& path) {
     if (exact.data != weight.data) wanted.push_back({wanted.back().spec, exact});
   }
   TensorsOnHost host(std::move(wanted), replica.ops(), replica.compute());
-  CheckpointReader(path).load(host.tensors(), FloatConversion::Allow);
+  open_weights(path).load(host.tensors(), FloatConversion::Allow);
   host.put_back();
 }
 

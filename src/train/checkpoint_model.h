@@ -1,4 +1,4 @@
-// Reads a trained model from a checkpoint: its configuration, tokenizer and weights.
+// Reads a trained model from a checkpoint or a Hugging Face folder (models/folders/open_model.h): its configuration, tokenizer and weights.
 #pragma once
 
 #include <memory>
@@ -56,7 +56,7 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 // `stored`. The padding of the vocabulary may always differ, because it is not stored.
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part);
 
-// Loads the weights of `replica` from the checkpoint. Every rank reads its own part.
+// Loads the weights of `replica` from the checkpoint or Hugging Face folder. Every rank reads its own part.
 void load_weights(Replica& replica, const std::string& path);
 
 }  // namespace trifold

@@ -8,6 +8,7 @@
 #include "config/subjects/model_family.h"
 #include "core/clock.h"
 #include "files/output_files.h"
+#include "models/folders/open_model.h"
 #include "run/ranks.h"
 #include "text/corpus.h"
 #include "train/evaluation.h"
@@ -27,7 +28,7 @@ CheckpointReader first_checkpoint(const FinetuneConfig& config) {
   if (config.train_data && checkpoint.auto_resume && checkpoint.save &&
       !checkpoints_in(*checkpoint.save).empty())
     return CheckpointReader(*checkpoint.save, Newest::Usable);
-  return CheckpointReader(*checkpoint.load);
+  return open_model(*checkpoint.load);
 }
 
 // The model of the task. A finetuned model keeps its classes; otherwise the training data define them.
@@ -90,7 +91,7 @@ void tell_scores(const FinetuneJob& job, const std::vector<double>& logits, int6
 // Loss and scores without training. Interrupted if a signal came before they were computed.
 RunEnd evaluate_only(Communicator& world, FinetuneJob& job, RunObserver& observer,
                      const std::atomic<int>& signal) {
-  const CheckpointModel from = describe_checkpoint(CheckpointReader(job.checkpoint));
+  const CheckpointModel from = describe_checkpoint(open_model(job.checkpoint));
   const PretrainConfig& run = job.config.run;
   Replica replica(world, run.mesh, job.model, from.dtype, 0);
   load_weights(replica, from.directory);

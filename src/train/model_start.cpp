@@ -7,6 +7,7 @@
 #include "checkpoint/tensor_kind.h"
 #include "config/commands/json.h"
 #include "core/read_json.h"
+#include "models/folders/open_model.h"
 #include "optim/update_rule.h"
 #include "run/checkpoint_data.h"
 #include "run/job.h"
@@ -36,7 +37,7 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
 
 // True for the checkpoint of a model without the head of a task.
 bool lacks_task_head(const std::string& checkpoint) {
-  return !has_task_head(describe_checkpoint(CheckpointReader(checkpoint)).model);
+  return !has_task_head(describe_checkpoint(open_model(checkpoint)).model);
 }
 
 }  // namespace
@@ -56,7 +57,12 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   const std::string name = reader.directory().string();
   expect_language_model(reader);
   check_not_marked(start, config.checkpoint);
-  compare_checkpoint_model(meta.model, to_json(config.model), start.part);
+  try {
+    compare_checkpoint_model(meta.model, to_json(config.model), start.part);
+  } catch (Error& error) {
+    error.add_context(name);
+    throw;
+  }
   if (start.part != LoadPart::All) return 0;
   if (!start.new_optimizer &&
       std::all_of(reader.tensors().begin(), reader.tensors().end(),

@@ -228,7 +228,9 @@ class Trainer final : public Savable {
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
   int64_t consumed_samples_ = 0;
-  int64_t skipped_ = 0;          // steps done without an update (StepSkip)
+  int64_t skipped_ = 0;  // steps done without an update (StepSkip)
+  // What the loaded checkpoint keeps of the Hugging Face folder that the model came from; null: nothing.
+  nlohmann::json hugging_face_;
   int64_t optimizer_began_ = 0;  // updates before the optimizer state began (--no-load-optim)
   bool stop_agreed_ = false;
   ClockSpan step_time_;

@@ -13,6 +13,7 @@
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "mesh/mesh_sizes.h"
+#include "models/folders/open_model.h"
 #include "run/changed_options.h"
 #include "run/checkpoint_data.h"
 #include "run/checks/replica_check.h"
@@ -66,6 +67,7 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                   {"steps_without_overflow", scaler_.state().steps_without_overflow},
                   {"overflows_left", scaler_.state().overflows_left}}}};
   if (optimizer_began_ > 0) meta.state["optimizer_began"] = optimizer_began_;
+  if (!hugging_face_.is_null()) meta.state[kKeptFields] = hugging_face_;
   if (loads_ && loads_->keeps_choices()) meta.state["expert_choices"] = loads_->state();
   const std::string bookmark = train_.bookmark(consumed_samples_);
   if (!bookmark.empty()) meta.state["data"] = bookmark;
@@ -133,7 +135,7 @@ void leave_out_head(std::vector<NamedTensor>& wanted, const ParamList& params, c
 std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, bool new_optimizer) {
   std::optional<CheckpointReader> reader;
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
-    reader.emplace(path);
+    reader.emplace(open_weights(path));
     compare_checkpoint_model(reader->meta().model, to_json(config_.model), part);
     if (part == LoadPart::All) check_state(reader->meta(), config_.model, reader->directory().string());
     // Only whole passes may have ended with a smaller batch.
@@ -148,6 +150,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
+    hugging_face_ = reader->meta().state.value(kKeptFields, nlohmann::json());
     return {};
   });
   optimizer_.refresh_weights(replica_.compute());

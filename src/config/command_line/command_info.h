@@ -1,7 +1,9 @@
 // The table of the program's commands. A new command is
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,10 +14,19 @@
 
 namespace trifold {
 
+// The model that the folder of --load describes in a file of options, such as Hugging Face's config.json.
+struct FolderModel {
+  ModelConfig model;   // resolved
+  DataConfig data;     // only the tokenizer's fields are set
+  std::string origin;  // the file: "model/config.json"
+};
+
 // The environment in which the command line is read.
 struct Environment {
   int terminal_width = 80;  // columns, for --help
   int mpi_processes = 0;    // size of the MPI world if mpirun started the program; else 0
+  // Reads the model of a folder; nullopt if the folder is of another kind. BadInput for a file with mistakes.
+  std::function<std::optional<FolderModel>(const std::string& folder)> model_of_folder = {};
 };
 
 // Results of reading a command's words, besides its configuration.

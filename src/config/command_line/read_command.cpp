@@ -3,10 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "config/commands/option_tables.h"
 #include "config/options/check_rules.h"
 
 namespace trifold {
+
+namespace {
+
+// Options by which the user chooses the tokenizer, or data without one.
+constexpr std::array<const char*, 4> kTokenizerOptions{"tokenizer-type", "tokenizer-model",
+                                                       "tokenizer-merges", "mock-data"};
+
+}  // namespace
 
 std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Problem>& whole) {
   std::vector<std::string> list = parsed.problems;
@@ -42,6 +52,49 @@ void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed) {
       parsed.doubtful.insert(name);
     }
   }
+}
+
+namespace {
+
+// Gives `option` of the command the value of `theirs`, unless the user gave it.
+void take_value(const OptionTable& table, const Option& theirs, const std::string& origin, Parsed& parsed) {
+  const Option* const own = table.find(theirs.name);
+  if (own == nullptr || parsed.origins.contains(own->name) || parsed.doubtful.contains(own->name)) return;
+  const auto words = value_words(theirs);
+  if (!words) return;
+  set_value(*own, *words);
+  parsed.origins[own->name] = origin;
+}
+
+}  // namespace
+
+void take_folder_model(const OptionTable& table, const Environment& environment, Parsed& parsed) {
+  const Option* const load = table.find("load");
+  const bool describes_model = table.find("num-layers") != nullptr;
+  if (!environment.model_of_folder || load == nullptr || !describes_model || !parsed.origins.contains("load"))
+    return;
+  std::optional<FolderModel> found;
+  try {
+    found = environment.model_of_folder(value_text(*load));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+    parsed.problems.emplace_back(error.what());
+    parsed.file_is_unread = true;
+  }
+  if (!found) return;
+  ModelConfig defaults;
+  const OptionTable theirs = options_of(found->model), usual = options_of(defaults);
+  for (size_t i = 0; i < theirs.options().size(); ++i)
+    if (!same_value(theirs.options()[i], usual.options()[i]))
+      take_value(table, theirs.options()[i], found->origin, parsed);
+  const bool needs_tokenizer = std::none_of(kTokenizerOptions.begin(), kTokenizerOptions.end(),
+                                            [&](const char* name) { return parsed.origins.contains(name); });
+  if (!needs_tokenizer || !found->data.tokenizer_type) return;
+  PretrainConfig holder;
+  holder.data = found->data;
+  const OptionTable tokenizer = options_of(holder);
+  for (const char* name : {"tokenizer-type", "tokenizer-model", "tokenizer-merges", "eod-token"})
+    if (const Option* const option = tokenizer.find(name)) take_value(table, *option, found->origin, parsed);
 }
 
 std::string derived_from(const Option& option, const std::map<std::string, std::string>& origins) {

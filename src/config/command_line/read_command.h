@@ -79,6 +79,10 @@ void check_unused(const Config& config, const OptionTable& table, Parsed& parsed
     add_unused_by_optimizer(table, parsed);
 }
 
+// In a command that trains a model from its options, gives the options of the model and of its tokenizer that the user
+// left out the values in the folder of --load, if that describes a model.
+void take_folder_model(const OptionTable& table, const Environment& environment, Parsed& parsed);
+
 // Uses the positional words: the folder of `inspect`, the file of `import-config`, the logs of `report`; a mistake in
 // every other command.
 template <class Config>
@@ -164,6 +168,7 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
     return TextRequest{help_text(info, table, environment.terminal_width)};
   }
   remarks.given_as = parsed.given_as;
+  take_folder_model(table, environment, parsed);
   take_processes(config, environment.mpi_processes, parsed);
   take_positional(config, parsed);
   note_given(config, parsed);

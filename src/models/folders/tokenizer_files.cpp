@@ -1,4 +1,4 @@
-#include "convert/tokenizer_files.h"
+#include "models/folders/tokenizer_files.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 4> kNames{kTokenizerJson, kSentencePieceModel, "tokenizer_config.json",
-                                            "special_tokens_map.json"};
+constexpr std::array<const char*, 2> kSettings{"tokenizer_config.json", "special_tokens_map.json"};
+constexpr std::array<const char*, 4> kNames{kTokenizerJson, kSentencePieceModel, kSettings[0], kSettings[1]};
 constexpr uintmax_t kMostBytes = uintmax_t{1} << 28;
 
 bool holds(const std::vector<fs::path>& files, const char* name) {
@@ -82,7 +82,14 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
         return kSentencePieceModel;
     }
   }();
-  files.push_back({*data.tokenizer_model, name});
+  const fs::path model = *data.tokenizer_model;
+  files.push_back({model, name});
+  if (model.filename() == kTokenizerJson)  // with its settings, which transformers reads
+    for (const char* settings : kSettings) {
+      std::error_code ignored;
+      const fs::path beside = model.parent_path() / settings;
+      if (fs::is_regular_file(beside, ignored)) files.push_back({beside, settings});
+    }
   if (data.tokenizer_type == TokenizerType::Gpt2Bpe)
     files.push_back({merges_beside(*data.tokenizer_model, data.tokenizer_merges), kMergesName});
   return files;

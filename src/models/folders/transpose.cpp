@@ -1,4 +1,4 @@
-#include "convert/transpose.h"
+#include "models/folders/transpose.h"
 
 #include <algorithm>
 #include <cstring>

@@ -23,7 +23,7 @@ std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::pat
 std::string name_tokenizer(const std::vector<std::filesystem::path>& files, DataConfig& data);
 
 // The tokenizer files, with their names, to write next to a model exported from `checkpoint` with the tokenizer of
-// `data`.
+// `data`, and the settings next to a tokenizer.json.
 struct FileToWrite {
   std::filesystem::path from;
   std::string name;
