@@ -1,6 +1,7 @@
 #include "train/finetune.h"
 
 #include "config/commands/json.h"
+#include "convert/convert.h"
 #include "launch/commands.h"
 #include "launch/training.h"
 
@@ -8,7 +9,10 @@ namespace trifold::launch {
 
 int run(const FinetuneConfig& config, Ranks& ranks) {
   FinetuneJob job;
-  ranks.agree([&] { job = prepare(config); });
+  ranks.agree([&] {
+    job = prepare(config);
+    if (job.run) job.run->write_model = model_writer(job.run->config.checkpoint);
+  });
   ranks.compare(job.terms);
   if (job.run) ranks.compare(job.run->terms);
   RunJob evaluation;  // if nothing is trained

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "config/commands/json.h"
+#include "convert/convert.h"
 #include "launch/commands.h"
 #include "launch/faults/fault_test.h"
 #include "launch/plan_search.h"
@@ -35,6 +36,7 @@ int run(const PretrainConfig& config, Ranks& ranks) {
   ranks.agree([&] {
     if (fault) fault->at_start(mpi_launch_rank());
     job = prepare(laid_out(config));
+    job.write_model = model_writer(job.config.checkpoint);
   });
   ranks.compare(job.terms);
   if (fault) fault->attach(job);

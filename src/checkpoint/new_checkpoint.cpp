@@ -45,22 +45,6 @@ void write_view(const fs::path& folder, Manifest& manifest) {
       {std::string(kViewName), FileInfo::Role::View, static_cast<int64_t>(fs::file_size(path)), crc, crc});
 }
 
-// Renames the finished folder to its final name. An older checkpoint of the same step is moved into `scratch`.
-void rename_to(const fs::path& folder, const fs::path& final_path, const ScratchFolder& scratch) {
-  sync_to_disk(folder);
-  ScratchFolder::protect([&] {
-    if (!fs::exists(final_path)) {
-      fs::rename(folder, final_path);
-    } else if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
-      check(errno == EINVAL || errno == ENOSYS, "{} cannot be replaced: {}", final_path.string(),
-            std::strerror(errno));
-      fs::rename(final_path, scratch.file("old"));
-      fs::rename(folder, final_path);
-    }
-  });
-  sync_to_disk(final_path.parent_path());
-}
-
 // The size with the structure of the files and the manifest, in addition to the elements.
 int64_t with_overhead(int64_t bytes) {
   constexpr int64_t kLeast = int64_t{1} << 20;
@@ -113,6 +97,21 @@ int64_t ManifestBuilder::bytes() const {
   int64_t sum = 0;
   for (const auto& entry : by_name_) sum += entry.second.bytes();
   return sum;
+}
+
+void rename_to(const fs::path& folder, const fs::path& final_path, const ScratchFolder& scratch) {
+  sync_to_disk(folder);
+  ScratchFolder::protect([&] {
+    if (!fs::exists(final_path)) {
+      fs::rename(folder, final_path);
+    } else if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) != 0) {
+      check(errno == EINVAL || errno == ENOSYS, "{} cannot be replaced: {}", final_path.string(),
+            std::strerror(errno));
+      fs::rename(final_path, scratch.file("old"));
+      fs::rename(folder, final_path);
+    }
+  });
+  sync_to_disk(final_path.parent_path());
 }
 
 std::string step_directory_name(int64_t step) { return fmt::format("step_{:010}", step); }

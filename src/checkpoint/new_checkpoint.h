@@ -53,6 +53,11 @@ struct SaveOptions {
   int retain = 0;
   // Marks the checkpoint as the best of its folder (kBestName); it is then kept regardless of `retain`.
   bool is_best = false;
+  // For runs (run/savable.h): leaves out the optimizer's state.
+  bool only_weights = false;
+  // Called on rank 0 once the checkpoint is complete, as the last part of the save; returns the path that the save
+  // returns instead of the checkpoint's. Set on all ranks or on none.
+  std::function<std::filesystem::path(const std::filesystem::path& checkpoint)> then = {};
   // Called in every phase, so that tests can end a process there.
   std::function<void(SavePhase)> at_phase = {};
   // Called on the saving thread with warnings for the user about a save that succeeds.
@@ -114,6 +119,11 @@ class NewCheckpoint {
   std::string save_id_;
   const SaveOptions& options_;
 };
+
+// Gives the finished folder `folder` its final name, on the disk too. A folder of that name is replaced, atomically if
+// the file system can exchange two folders; the old one is then in `folder`, or in `scratch`, which contains `folder`.
+void rename_to(const std::filesystem::path& folder, const std::filesystem::path& final_path,
+               const ScratchFolder& scratch);
 
 // "step_0000000010"
 std::string step_directory_name(int64_t step);

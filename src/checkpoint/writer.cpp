@@ -169,7 +169,10 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointMeta& meta, std::
     if (is_first) checkpoint->tidy_up();
     return {};
   });
-  return final_path;
+  if (!options.then) return final_path;
+  return gather_texts(world, doing,
+                      [&] { return is_first ? options.then(final_path).string() : std::string(); })
+      .front();
 }
 
 }  // namespace trifold

@@ -235,4 +235,17 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   return done;
 }
 
+WriteModel model_writer(const CheckpointConfig& config) {
+  return [dtype = config.save_hf_dtype, family = config.hugging_face_family](const fs::path& checkpoint,
+                                                                             const fs::path& folder) {
+    ConvertConfig convert;
+    convert.load = checkpoint.string();
+    convert.save = folder.string();
+    convert.dtype = dtype;
+    convert.hugging_face_family = family;
+    CheckpointReader from(checkpoint);
+    export_model(from, convert);
+  };
+}
+
 }  // namespace trifold

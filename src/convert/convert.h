@@ -9,6 +9,7 @@
 #include "config/fields/config.h"
 #include "models/folders/hugging_face_folder.h"
 #include "models/hugging_face/hugging_face.h"
+#include "run/model_folders.h"
 
 namespace trifold {
 
@@ -29,6 +30,10 @@ struct Converted {
 // everything is on the disk. The tokenizer's files are written too (models/folders/tokenizer_files.h). family_for chooses
 // the family. BadInput for a model that the library does not support.
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
+
+// Writes the models of a run with --save-hf: as export_model does, with the run's --save-hf-dtype and
+// --hugging-face-family.
+WriteModel model_writer(const CheckpointConfig& config);
 
 // Writes the checkpoint of step 0, weights only, under config.save, with the tokenizer's files and the ids of its
 // special tokens. Elements have the type of the files, or are converted if config.dtype is given. BadInput that lists

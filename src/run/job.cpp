@@ -48,6 +48,7 @@ std::string ended_early(const RunStart& start, const RunLimits& limits) {
 void Preparation::check_outputs(const RunStart& start, const CheckpointConfig& checkpoint,
                                 const LogConfig& log, std::optional<int64_t> first_step) {
   if (checkpoint.save) attempt([&] { check_save(checkpoint, start, first_step); });
+  if (checkpoint.save_hf) attempt([&] { check_model_folder(checkpoint, start); });
   if (log.log_json) attempt([&] { check_writable_file("--log-json", *log.log_json); });
   if (log.watch.trace) attempt([&] { check_writable_file("--trace", *log.watch.trace); });
   if (log.tensorboard_dir) attempt([&] { check_writable_folder("--tensorboard-dir", *log.tensorboard_dir); });

@@ -10,6 +10,7 @@
 #include "checkpoint/new_checkpoint.h"
 #include "config/commands/validate.h"
 #include "core/clock.h"
+#include "run/model_folders.h"
 #include "run/probe.h"
 #include "run/start.h"
 #include "run/terms.h"
@@ -41,6 +42,7 @@ struct RunJob {
   std::string finished;  // why --auto-resume found nothing left to train; empty: something is left
   std::function<void(SavePhase)> at_save_phase;  // called at every phase of every save; for tests
   RunProbe* probe = nullptr;                     // for tests
+  WriteModel write_model;                        // writes the folders of --save-hf; empty: cannot
 
   // Adds the options, and the checkpoint from which the run continues, to the terms.
   void add_terms(const OptionTable& options);

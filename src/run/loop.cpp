@@ -11,6 +11,7 @@
 #include "run/flight/wait_limits.h"
 #include "run/health/incidents.h"
 #include "run/health/slow_ranks.h"
+#include "run/model_folders.h"
 #include "run/nodes.h"
 #include "run/saver.h"
 
@@ -313,6 +314,11 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
   const LoadedStart loaded =
       parts.run(RunPart::Load, [&] { return start(world, run, job, saver, observer); });
+  ModelFolders models(world, run.state(), checkpoint, job.write_model, observer, save_listener(job, rank));
+  const auto finish_saves = [&] {
+    saver.finish();  // first: a model that fails must not cost the checkpoint
+    models.finish();
+  };
   const auto is_over = [&] { return run.state().steps_done() >= job.limits.last_step; };
   const auto due = [&](const std::optional<int64_t>& interval) {
     return interval && run.state().steps_done() % *interval == 0;
@@ -324,7 +330,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   };
   evaluations.keep_best();  // a kill may have prevented marking the folder
   if (evaluations.lacks_evaluation_of_step() && evaluation_ends_run()) {
-    saver.finish();
+    finish_saves();
     return RunEnd::Done;
   }
   SlowRanks slow_ranks(world, watch.straggler_interval, run.work_groups(), observer);
@@ -332,7 +338,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   StepTrace trace(world, watch, run.state().steps_done(), job.limits.last_step, observer);
   while (!is_over()) {
     if (run.stop_agreed()) {
-      parts.record(RunPart::Save, [&] { saver.finish(); });
+      parts.record(RunPart::Save, finish_saves);
       trace.finish();
       return RunEnd::Interrupted;
     }
@@ -347,8 +353,10 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       slow_ranks.end_step(run.state().steps_done());
     }
     if (spikes.look()) continue;
+    if (due(checkpoint.save_hf_interval)) parts.record(RunPart::Save, [&] { models.save(); });
     if (run.evaluation_due() && evaluation_ends_run()) break;
     saver.poll();
+    models.poll();
     saver.check_when_due();
     if (due(checkpoint.save_interval)) {
       // A save in the background may wait for the one before it.
@@ -366,7 +374,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     if (run.stop_agreed()) continue;
     if (due(job.limits.exit_interval) || is_late(world, job)) break;
   }
-  parts.record(RunPart::Save, [&] { saver.finish(); });
+  parts.record(RunPart::Save, finish_saves);
   trace.finish();
   return evaluations.best_is_open() ? RunEnd::Interrupted : RunEnd::Done;
 }

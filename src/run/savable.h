@@ -13,7 +13,7 @@ class Savable {
  public:
   virtual ~Savable() = default;
   virtual int64_t steps_done() const = 0;
-  // Writes a checkpoint of this step under `root` and returns its directory. Collective.
+  // Writes a checkpoint of this step, or only its weights (SaveOptions::only_weights), under `root` and returns its directory. Collective.
   virtual std::string save(const std::string& root, const SaveOptions& options) = 0;
   // Saves as `save` does while training continues: returns as soon as this rank's part is copied. Collective. See
   // BackgroundSaver::start.

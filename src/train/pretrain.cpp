@@ -10,6 +10,8 @@
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "mesh/mesh_sizes.h"
+#include "models/folders/open_model.h"
+#include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
 #include "plan/memory_fit.h"
 #include "run/device.h"
@@ -142,6 +144,15 @@ void open_data(PretrainJob& job) {
     job.valid = open_validation(config, *open_text(config, Split::Valid));
 }
 
+// BadInput if no family of transformers has the model that --save-hf is to write.
+void check_family(const PretrainJob& job) {
+  std::optional<std::string> former;
+  if (job.start.from)
+    former =
+        former_family(job.start.may_fall_back ? checkpoint_of(job.start) : open_weights(*job.start.from));
+  family_for(job.config.model, job.config.checkpoint.hugging_face_family, former);
+}
+
 }  // namespace
 
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data) {
@@ -165,6 +176,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.config.model.vocab_size && reads_plan_files(job.config.pipeline)) files.attempt(plan);
   if (job.start.from && job.config.model.vocab_size)
     files.attempt([&] { first_step = check_start(job.start, job.config, job.train.get(), job.fingerprint); });
+  if (checkpoint.save_hf && job.config.model.vocab_size) files.attempt([&] { check_family(job); });
   files.check_outputs(job.start, checkpoint, job.config.log, first_step);
   if (job.config.zero.offloads() && !job.config.zero.offloads_to_host())
     files.attempt([&] { check_offload_folder(job.config.zero.offload.folder); });

@@ -185,6 +185,7 @@ class Trainer final : public Savable {
   double document_imbalance();  // see RunReport
   std::vector<MemoryReport> memory_of_pipeline();
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
+  std::vector<NamedTensor> tensors_to_save(const SaveOptions& options);
   CheckpointMeta checkpoint_meta() const;
   // Opens the data at the checkpoint's position; adds differences of the data to `changes`.
   void resume_at(const CheckpointMeta& meta, std::vector<std::string>& changes);

@@ -83,8 +83,14 @@ void Trainer::check_replicas(const std::string& when) {
   optimizer_.release();
 }
 
+std::vector<NamedTensor> Trainer::tensors_to_save(const SaveOptions& options) {
+  std::vector<NamedTensor> tensors = checkpoint_tensors(false);
+  if (options.only_weights) keep_weights(tensors);
+  return tensors;
+}
+
 std::string Trainer::save(const std::string& root, const SaveOptions& options) {
-  TensorsOnHost host(checkpoint_tensors(false), replica_.ops(), replica_.compute());
+  TensorsOnHost host(tensors_to_save(options), replica_.ops(), replica_.compute());
   host.fetch();
   std::string directory = save_checkpoint(root, checkpoint_meta(), host.tensors(), replica_.world(),
                                           replica_.mesh().coords(), options)
@@ -95,7 +101,7 @@ std::string Trainer::save(const std::string& root, const SaveOptions& options) {
 
 std::string Trainer::save_in_background(BackgroundSaver& saver, const std::string& root,
                                         const SaveOptions& options) {
-  TensorsOnHost host(checkpoint_tensors(false), replica_.ops(), replica_.compute());
+  TensorsOnHost host(tensors_to_save(options), replica_.ops(), replica_.compute());
   host.fetch();
   std::string shortage =
       saver.start(root, checkpoint_meta(), host.tensors(), replica_.mesh().coords(), options);

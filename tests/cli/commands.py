@@ -14,11 +14,13 @@ TABLES = ["--embedding-dim", "4", "--bottom-mlp", "8-4", "--top-mlp", "8-1", "--
 
 # name: the command with its inputs, and its outputs as {option: a new name}. All inputs are made by `prepare`.
 JOBS = {
-    "pretrain": (["pretrain", *SMALL, "--data-path", "text.txt", "--train-iters", "2"],
-                 {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
-    "pretrain of pairs": (["pretrain", *SMALL, "--data-path", "pair_text_document", "--vocab-size", "256", "--train-iters", "2"],
-                          {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
-    "finetune": (["finetune", *TUNE], {"--save": "new", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace", "--predictions": "new.out"}),
+    "pretrain": (["pretrain", *SMALL, "--data-path", "text.txt", "--train-iters", "2", "--save-hf-interval", "1"],
+                 {"--save": "new", "--save-hf": "new.hf", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
+    "pretrain of pairs": (["pretrain", *SMALL, "--data-path", "pair_text_document", "--vocab-size", "256", "--train-iters", "2",
+                           "--save-hf-interval", "1"],
+                          {"--save": "new", "--save-hf": "new.hf", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace"}),
+    "finetune": (["finetune", *TUNE, "--save-hf-interval", "1"],
+                 {"--save": "new", "--save-hf": "new.hf", "--log-json": "new.jsonl", "--tensorboard-dir": "new.tb", "--trace": "new.pftrace", "--predictions": "new.out"}),
     "evaluate": (["evaluate", "--load", "gpt", "--data-path", "text.txt", "--split", "90,10,0", "--eval-iters", "1", *ONE],
                  {"--log-json": "new.jsonl", "--loss-by-position": "new.csv"}),
     "evaluate-task": (["evaluate", "--load", "gpt", "--task", "task.jsonl", *ONE],
@@ -47,7 +49,7 @@ JOBS = {
 # Options that name files which the jobs above do not write: files without a name, and a cache for a GPU.
 UNWRITTEN = {"--flight-dir", "--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products"}
 # Options of a run that a plan has and does not carry out.
-OF_THE_RUN = {"--save", "--log-json", "--tensorboard-dir", "--trace"}
+OF_THE_RUN = {"--save", "--save-hf", "--log-json", "--tensorboard-dir", "--trace"}
 
 DEVICE = '{"base": "h100", "name": "mine"}\n'
 

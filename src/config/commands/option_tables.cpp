@@ -58,6 +58,7 @@ OptionTable options_of(PretrainConfig& config) {
   add_memory_limit(table, config.mesh);
   add_checkpoint(table, config.checkpoint);
   add_optimizer_state(table, config.checkpoint);
+  add_model_folders(table, config.checkpoint);
   add_upcycling(table, config.checkpoint);
   add_eval(table, config.eval);
   add_sample_prompt(table, config.eval);
@@ -119,6 +120,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_recompute(table, run.mesh);
   add_memory_limit(table, run.mesh);
   add_checkpoint(table, run.checkpoint);
+  add_model_folders(table, run.checkpoint);
   table.group("Evaluation");
   table.add("eval-interval", &run.eval.eval_interval, "Evaluate every N steps, and at the end.")
       .range(1, kMaxCount)

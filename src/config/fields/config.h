@@ -137,6 +137,11 @@ struct CheckpointConfig {
   bool allow_changed_data = false;  // resume although the data differ from the checkpoint's
   // Steps between comparisons of replicated weights and optimizer state; 0: never. Absent: before each save.
   std::optional<int64_t> check_replicas;
+  // Hugging Face folders while training (run/model_folders.h).
+  std::optional<std::string> save_hf;              // the folder that holds them
+  std::optional<int64_t> save_hf_interval;         // steps between them
+  std::optional<DType> save_hf_dtype;              // type of their tensors; the type of checkpoints
+  std::optional<std::string> hugging_face_family;  // 'model_type' of their config.json; the first that fits
 };
 
 struct EvalConfig {

@@ -17,8 +17,10 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .only_with("save")
       .as_note();
   table
-      .add("load", &checkpoint.load,
-           "Folder of checkpoints to resume from; it must exist and may be that of --save.")
+      .add(
+          "load", &checkpoint.load,
+          "Folder of checkpoints to resume from; it must exist and may be that of --save. Or, for a language "
+          "model, a Hugging Face folder, whose weights the run begins with.")
       .names("DIR", FileUse::Loaded)
       .absent("start from random weights")
       .of_execution();
@@ -108,6 +110,36 @@ void add_optimizer_state(OptionTable& table, CheckpointConfig& checkpoint) {
       .only_with("save")
       .as_note()
       .excludes("auto-resume", "which continues a run with its optimizer state", "leave one of them out");
+}
+
+void add_model_folders(OptionTable& table, CheckpointConfig& checkpoint) {
+  table
+      .add("save-hf", &checkpoint.save_hf,
+           "Folder for the Hugging Face models of --save-hf-interval; runs must not share one.")
+      .names("DIR", FileUse::Filled)
+      .absent("none is written")
+      .of_execution()
+      .only_with("save-hf-interval", "because no step is chosen to write one", "give --save-hf-interval N");
+  table
+      .add("save-hf-interval", &checkpoint.save_hf_interval,
+           "Every N steps, write the model in the background as a Hugging Face folder, DIR/hf_iter_<step>; "
+           "--save-retain applies to them too.")
+      .range(1, kMaxCount)
+      .absent("none is written")
+      .of_execution()
+      .only_with("save-hf", "because no folder is named for the models", "give --save-hf DIR");
+  table.add("save-hf-dtype", &checkpoint.save_hf_dtype, "Data type of their tensors, rounded to nearest.")
+      .absent("that of the checkpoints: f32, or f64 with --f64")
+      .of_execution()
+      .only_with("save-hf-interval");
+  table
+      .add("hugging-face-family", &checkpoint.hugging_face_family,
+           "Their model_type, such as mistral, if several families have the model.")
+      .takes("TYPE")
+      .absent(
+          "the family of the folder or checkpoint in --load, or else the most common one that has the model")
+      .of_execution()
+      .only_with("save-hf-interval");
 }
 
 }  // namespace trifold

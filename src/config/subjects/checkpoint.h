@@ -11,5 +11,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint);
 void add_checkpoint(OptionTable& table, CheckpointConfig& checkpoint);
 // Checkpoints without the optimizer state, of a language model's run.
 void add_optimizer_state(OptionTable& table, CheckpointConfig& checkpoint);
+// Hugging Face folders that a language model's run writes.
+void add_model_folders(OptionTable& table, CheckpointConfig& checkpoint);
 
 }  // namespace trifold
