@@ -30,13 +30,15 @@ constexpr std::string_view kOwnerBegin = "process ";
 
 }  // namespace
 
-int64_t step_of_name(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return -1;
-  const std::string digits(name.substr(kPrefix.size()));
+int64_t step_of_name(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return -1;
+  const std::string digits(name.substr(prefix.size()));
   if (digits.empty() || digits.size() > 18) return -1;
   if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
   return std::stoll(digits);
 }
+
+int64_t step_of_name(std::string_view name) { return step_of_name(name, kPrefix); }
 
 namespace {
 
@@ -89,7 +91,7 @@ bool means_no_locks(int error) {
 // Takes the lock of an open folder with flock's `operation`. BadInput if another process has it. Returns 0, or the
 // error by which the file system reports that it has no locks. A mere check (check_not_taken) holds the lock for a
 // moment, so this waits for its release.
-int take(int folder, const fs::path& root, int operation, SaveFolder::Lock lock) {
+int take(int folder, const fs::path& root, int operation, SaveFolder::Lock lock, const std::string& option) {
   constexpr int kTries = 20;
   for (int tries = 1; lock(folder, operation | LOCK_NB) != 0;) {
     const int error = errno;
@@ -98,8 +100,8 @@ int take(int folder, const fs::path& root, int operation, SaveFolder::Lock lock)
           std::strerror(error));
     if (error == EWOULDBLOCK && tries++ == kTries) {
       const std::string owner = owner_of(folder);
-      bad_input("another run saves its checkpoints in {}{}: end it, or give another --save", root.string(),
-                owner.empty() ? "" : fmt::format(" ({})", owner));
+      bad_input("another run saves in {}{}: end it, or give another {}", root.string(),
+                owner.empty() ? "" : fmt::format(" ({})", owner), option);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -116,10 +118,10 @@ bool is_own_text(std::string_view name, std::string_view text) {
 
 }  // namespace
 
-void check_not_taken(const fs::path& root) {
+void check_not_taken(const fs::path& root, const std::string& option) {
   const int folder = open_folder(root);
   try {
-    take(folder, root, LOCK_SH, ::flock);  // shared: several processes may check at once
+    take(folder, root, LOCK_SH, ::flock, option);  // shared: several processes may check at once
   } catch (...) {
     ::close(folder);
     throw;
@@ -127,7 +129,7 @@ void check_not_taken(const fs::path& root) {
   ::close(folder);
 }
 
-void check_own_files(const fs::path& root) {
+void check_own_files(const fs::path& root, const std::string& option) {
   for (const std::string_view name : {kLatestName, kBestName, kOwnerName}) {
     const fs::path path = root / name;
     std::error_code ignored;
@@ -142,19 +144,20 @@ void check_own_files(const fs::path& root) {
       what = fmt::format("a file that begins with '{}'", printable(text));
     if (!what.empty())
       bad_input(
-          "{} is {}, and a run would replace it by its own file: remove or rename it, or give another --save",
-          path.string(), what);
+          "{} is {}, and a run would replace it by its own file: remove or rename it, or give another {}",
+          path.string(), what, option);
   }
 }
 
-SaveFolder::SaveFolder(const fs::path& root, Lock lock) : root_(root) {
+SaveFolder::SaveFolder(const fs::path& root, Lock lock, const std::string& option)
+    : root_(root), option_(option) {
   std::error_code error;
   fs::create_directories(root, error);
   if (error) bad_input("the folder {} cannot be created: {}", root.string(), error.message());
   fd_ = open_folder(root);
   try {
-    check_own_files(root);
-    if (const int none = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock))
+    check_own_files(root, option);
+    if (const int none = take(fd_, root, LOCK_EX, lock == nullptr ? ::flock : lock, option))
       warnings_.push_back(
           fmt::format("the file system of {} has no locks ({}), so another run could save there too: make "
                       "sure that none does",
@@ -179,18 +182,17 @@ void SaveFolder::check_in_place() const {
   const bool known = ::fstat(fd_, &held) == 0;
   check(known, "{}: {}", root_.string(), std::strerror(errno));
   const bool there = ::stat(root_.c_str(), &found) == 0;
-  check(
-      there && held.st_dev == found.st_dev && held.st_ino == found.st_ino,
-      "{} was {} while this run saved into it: put the folder back, or end the run and restart it with --save "
-      "naming the folder where its checkpoints are now",
-      root_.string(), there ? "replaced by another folder" : "moved or removed");
+  check(there && held.st_dev == found.st_dev && held.st_ino == found.st_ino,
+        "{} was {} while this run saved into it: put the folder back, or end the run and restart it with {} "
+        "naming the folder where its files are now",
+        root_.string(), there ? "replaced by another folder" : "moved or removed", option_);
 }
 
-std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {
+std::vector<std::pair<int64_t, fs::path>> folders_of_steps(const fs::path& root, std::string_view prefix) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code error;  // the folder may be missing, or change meanwhile
   for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    const int64_t step = step_of_name(entry->path().filename().string());
+    const int64_t step = step_of_name(entry->path().filename().string(), prefix);
     std::error_code gone;
     if (step >= 0 && entry->is_directory(gone)) found.emplace_back(step, entry->path());
   }
@@ -198,8 +200,12 @@ std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {
   return found;
 }
 
-std::string cannot_be_removed(const fs::path& old, const std::error_code& error) {
-  return fmt::format("the old checkpoint {} cannot be removed and still takes up space: {}", old.string(),
+std::vector<std::pair<int64_t, fs::path>> checkpoints_in(const fs::path& root) {
+  return folders_of_steps(root, kPrefix);
+}
+
+std::string cannot_be_removed(const fs::path& old, const std::error_code& error, std::string_view what) {
+  return fmt::format("the old {} {} cannot be removed and still takes up space: {}", what, old.string(),
                      error.message());
 }
 
@@ -235,18 +241,17 @@ std::string name_of_best(const fs::path& root) {
   }
 }
 
-// Removes a checkpoint after moving it to a scratch folder.
-void remove_checkpoint(const fs::path& checkpoint, const SaveOptions& options) {
-  ScratchFolder scratch(checkpoint);
+}  // namespace
+
+void remove_old(const fs::path& old, std::string_view what, const SaveOptions& options) {
+  ScratchFolder scratch(old);
   std::error_code error;
-  ScratchFolder::protect([&] { fs::rename(checkpoint, scratch.file("old"), error); });
-  if (error) return options.report(cannot_be_removed(checkpoint, error));
+  ScratchFolder::protect([&] { fs::rename(old, scratch.file("old"), error); });
+  if (error) return options.report(cannot_be_removed(old, error, what));
   options.reach(SavePhase::OldMovedAway);
   error = scratch.remove();
-  if (error) options.report(cannot_be_removed(scratch.path(), error));
+  if (error) options.report(cannot_be_removed(scratch.path(), error, what));
 }
-
-}  // namespace
 
 void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
   const std::string best = name_of_best(root);
@@ -267,7 +272,7 @@ void retire_checkpoints(const fs::path& root, const SaveOptions& options) {
       continue;
     }
     if (checkpoint.filename() == best) continue;
-    remove_checkpoint(checkpoint, options);
+    remove_old(checkpoint, "checkpoint", options);
   }
 }
 

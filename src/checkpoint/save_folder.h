@@ -26,8 +26,9 @@ class SaveFolder {
 
   // Creates the folder if it is missing, locks it, and removes the leftovers of unfinished saves
   // (files/scratch_folder.h). BadInput if another process holds the lock, or as check_own_files. `lock` is for
-  // tests.
-  explicit SaveFolder(const std::filesystem::path& root, Lock lock = nullptr);
+  // tests. Messages name `option` as the one that gave the folder.
+  explicit SaveFolder(const std::filesystem::path& root, Lock lock = nullptr,
+                      const std::string& option = "--save");
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
@@ -41,16 +42,24 @@ class SaveFolder {
 
  private:
   std::filesystem::path root_;
+  std::string option_;
   int fd_ = -1;
   std::vector<std::string> warnings_;
 };
 
 // BadInput if `root` has a file LATEST, BEST or OWNER that no run wrote, or a link of such a name: a save would replace
 // it.
-void check_own_files(const std::filesystem::path& root);
+void check_own_files(const std::filesystem::path& root, const std::string& option = "--save");
 
 // BadInput if another process has locked the folder `root`, which must exist.
-void check_not_taken(const std::filesystem::path& root);
+void check_not_taken(const std::filesystem::path& root, const std::string& option = "--save");
+
+// The step in the name `prefix`<digits> of a folder; -1 for any other name.
+int64_t step_of_name(std::string_view name, std::string_view prefix);
+
+// The folders of such names in `root` with their steps, newest first; empty if `root` is missing.
+std::vector<std::pair<int64_t, std::filesystem::path>> folders_of_steps(const std::filesystem::path& root,
+                                                                        std::string_view prefix);
 
 // The step in the name of a checkpoint's folder; -1 for any other name.
 int64_t step_of_name(std::string_view name);
@@ -75,7 +84,12 @@ std::filesystem::path best_checkpoint(const std::filesystem::path& file);
 // leave half a checkpoint. Folders that cannot be removed are reported to options.warn.
 void retire_checkpoints(const std::filesystem::path& root, const SaveOptions& options);
 
-// The warning about an old checkpoint that could not be removed.
-std::string cannot_be_removed(const std::filesystem::path& old, const std::error_code& error);
+// Removes a folder after moving it to a scratch folder, so that a kill cannot leave half of it under its name. If that
+// fails, options.warn gets a message about `what`, as "checkpoint", and the path where the files are now.
+void remove_old(const std::filesystem::path& old, std::string_view what, const SaveOptions& options);
+
+// The message about an old `what` that could not be removed.
+std::string cannot_be_removed(const std::filesystem::path& old, const std::error_code& error,
+                              std::string_view what = "checkpoint");
 
 }  // namespace trifold

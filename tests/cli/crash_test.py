@@ -161,7 +161,7 @@ class Crash(KillTest):
             _, text = self.complete(self.line("d", steps=100_000), status=2)
             process.kill()
             process.communicate()
-        self.assertIn("another run saves its checkpoints in d", text)
+        self.assertIn("another run saves in d", text)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class SaveFolder(KillTest):
             for folder, job in zip((saved, unsaved), jobs):
                 for second in ("pretrain", "recommend"):
                     with self.subTest(first=first, second=second, folder=folder):
-                        self.refused(self.line(folder, command=second), f"another run saves its checkpoints in {folder}",
+                        self.refused(self.line(folder, command=second), f"another run saves in {folder}",
                                      f"(process {job.pid} on host {os.uname().nodename})")
                 self.refused(self.line(folder, "--auto-resume", steps=LONG, command=first), f"process {job.pid}")
             for job in jobs:
