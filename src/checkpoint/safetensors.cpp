@@ -13,12 +13,16 @@
 #include "core/input_file.h"
 #include "core/printable.h"
 #include "core/read_json.h"
+#include "files/crc32.h"
 
 namespace trifold {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kDigestBlock = 4096;  // bytes
+constexpr int64_t kDigestBlocks = 256;  // of a model of few files
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
@@ -210,11 +214,34 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(open_readable(pat
   tensors_ = parse_safetensors_header(text, data_bytes, where);
 }
 
+uint32_t SafetensorsFile::digest(int64_t blocks) const {
+  std::array<std::byte, kDigestBlock> block{};
+  const int64_t size = file_.size();
+  uint32_t crc = crc32_of(0, &size, sizeof(size));
+  const int64_t step = std::max<int64_t>(kDigestBlock, size / blocks);
+  for (int64_t at = 0; at < size; at += step) {
+    const auto bytes = static_cast<size_t>(std::min<int64_t>(kDigestBlock, size - at));
+    file_.read(block.data(), bytes, at);
+    crc = crc32_of(crc, block.data(), bytes);
+  }
+  return crc;
+}
+
 void SafetensorsFile::read(const SafeTensor& tensor, int64_t offset, void* to, size_t bytes) const {
   check(offset >= 0 && static_cast<int64_t>(bytes) <= tensor.bytes() - offset,
         "{}: tensor {} has {} bytes, not {} from {} on", path().string(), tensor.name, tensor.bytes(), bytes,
         offset);
   file_.read(to, bytes, data_ + tensor.begin + offset);
+}
+
+uint32_t SafetensorsModel::digest() const {
+  const auto files = static_cast<int64_t>(files_.size());
+  uint32_t crc = 0;
+  for (const auto& file : files_) {
+    const uint32_t part = file->digest(std::max<int64_t>(4, kDigestBlocks / files));
+    crc = crc32_of(crc, &part, sizeof(part));
+  }
+  return crc;
 }
 
 SafetensorsModel::SafetensorsModel(const fs::path& folder) {

@@ -59,6 +59,8 @@ class SafetensorsFile {
   const std::vector<SafeTensor>& tensors() const { return tensors_; }
   // Reads bytes [offset, offset + bytes) of a tensor of this file.
   void read(const SafeTensor& tensor, int64_t offset, void* to, size_t bytes) const;
+  // The checksum of the file's size and of `blocks` parts of it, all of it if it is small.
+  uint32_t digest(int64_t blocks) const;
 
  private:
   File file_;
@@ -79,6 +81,9 @@ class SafetensorsModel {
   explicit SafetensorsModel(const std::filesystem::path& folder);
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
+  // A checksum by which models with other weights are told apart: of the files' sizes and of some of their bytes, at
+  // most 1 MiB or four blocks of 4 KiB a file.
+  uint32_t digest() const;
   bool ignores_index() const { return ignores_index_; }  // whether an index exists next to model.safetensors
 
  private:

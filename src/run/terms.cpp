@@ -172,8 +172,8 @@ void RunTerms::add_file(const std::string& option, const std::string& path) {
 void RunTerms::add_checkpoint(const std::string& path) {
   if (is_hugging_face_folder(path)) {
     const std::string digest = open_weights(path).manifest().save_id;
-    return add(
-        {"the model of --load", digest, fmt::format("{} (checksum of its description {})", path, digest)});
+    return add({"the model of --load", digest,
+                fmt::format("{} (checksum of its description and of parts of its files {})", path, digest)});
   }
   const CheckpointReader reader(path);
   const MappedFile manifest((reader.directory() / kManifestName).string());

@@ -163,6 +163,10 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
   optimizer_.release();
   if (loads_) loads_->take_biases();
   const std::string from = reader->directory().string();
+  const CheckpointConfig& options = config_.checkpoint;
+  if (part == LoadPart::Weights && options.no_load_optim && !options.finetune)
+    return {"only the weights were taken from " + from +
+            ", which has nothing else: --no-load-optim has no effect"};
   if (part == LoadPart::Weights) return {"only the weights were taken from " + from};
   if (part == LoadPart::Dense) return {"every expert is a copy of a feed-forward network of " + from};
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "checkpoint/convert_floats.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/save_folder.h"
 #include "config/commands/json.h"
 #include "core/printable.h"
 #include "core/read_json.h"
@@ -149,7 +151,17 @@ json token_fields(const json& config, const std::string& where) {
 
 bool is_hugging_face_folder(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / "config.json", ignored);
+  const auto has = [&](std::string_view name) { return fs::exists(folder / name, ignored); };
+  if (!has("config.json")) return false;
+  if (!has(kManifestName) && checkpoints_in(folder).empty()) return true;
+  if (has(kSafetensorsName) || has(kSafetensorsIndexName))
+    bad_input(
+        "{} is both {} and a Hugging Face model (config.json and safetensors files): move one of them to another "
+        "folder",
+        folder.string(),
+        has(kManifestName) ? fmt::format("a checkpoint ({})", kManifestName)
+                           : std::string("a folder of checkpoints (step_...)"));
+  return false;  // another program's config.json
 }
 
 HuggingFaceFolder::HuggingFaceFolder(const fs::path& folder, const std::function<void(std::string)>& warn)

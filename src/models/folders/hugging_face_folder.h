@@ -29,7 +29,8 @@ inline constexpr const char* kKeptFields = "hugging_face";
 // The field of both that names the family.
 inline constexpr const char* kFamilyField = "model_type";
 
-// Whether `folder` is one of transformers': it has a config.json.
+// Whether `folder` is one of transformers': it has a config.json and is neither a checkpoint nor a folder of them.
+// BadInput if it is both, with safetensors files too.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
 class HuggingFaceFolder {
@@ -56,6 +57,7 @@ class HuggingFaceFolder {
   const std::set<std::string>& types() const { return types_; }
   int64_t tensors() const { return tensors_; }  // tensors that the model uses
   size_t files() const { return files_->files(); }
+  uint32_t digest_of_files() const { return files_->digest(); }
 
  private:
   void find_weights();

@@ -145,7 +145,7 @@ DType weights_type(const HuggingFaceFolder& folder) {
 
 CheckpointReader reader_of(std::shared_ptr<const HuggingFaceFolder> folder, bool with_tokenizer) {
   Manifest manifest;
-  manifest.save_id = digest_of(*folder);
+  manifest.save_id = fmt::format("{}{:08x}", digest_of(*folder), folder->digest_of_files());
   const DType dtype = weights_type(*folder);
   for (const WeightMap& map : folder->maps())
     manifest.tensors.push_back({stored_name(map), map.exact ? accumulate_type(dtype) : dtype, map.shape, {}});

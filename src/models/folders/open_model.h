@@ -45,7 +45,7 @@ class FolderSource final : public TensorSource {
 // attachments. Without `with_tokenizer` the state has no tokenizer, and its files are not opened.
 CheckpointReader reader_of(std::shared_ptr<const HuggingFaceFolder> folder, bool with_tokenizer = true);
 
-// Opens `named`: a Hugging Face folder if it has a config.json, else as CheckpointReader does. `newest` is for
+// Opens `named`: a Hugging Face folder by is_hugging_face_folder, else as CheckpointReader does. `newest` is for
 // checkpoints; `warn` as for HuggingFaceFolder.
 CheckpointReader open_model(const std::filesystem::path& named, Newest newest = Newest::OrError,
                             const std::function<void(std::string)>& warn = {});
