@@ -314,7 +314,8 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
   const LoadedStart loaded =
       parts.run(RunPart::Load, [&] { return start(world, run, job, saver, observer); });
-  ModelFolders models(world, run.state(), checkpoint, job.write_model, observer, save_listener(job, rank));
+  ModelFolders models(world, run.state(), checkpoint, saver.run_id(), job.write_model, observer,
+                      save_listener(job, rank));
   const auto finish_saves = [&] {
     saver.finish();  // first: a model that fails must not cost the checkpoint
     models.finish();
@@ -324,6 +325,9 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     return interval && run.state().steps_done() % *interval == 0;
   };
   if (!is_over() && !run.wait_for_data(signal)) return RunEnd::NotBegun;
+  const bool continues = job.start.from && job.start.part == LoadPart::All;
+  if (continues && run.state().steps_done() > 0 && due(checkpoint.save_hf_interval))
+    parts.record(RunPart::Save, [&] { models.save_if_missing(); });  // a kill may have prevented it
   Evaluations evaluations(world, run, job, checkpoint, saver, observer);
   const auto evaluation_ends_run = [&] {
     return parts.run(RunPart::Evaluate, [&] { return evaluations.make(signal); });
@@ -333,6 +337,9 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
     finish_saves();
     return RunEnd::Done;
   }
+  const auto save_model = [&] {
+    if (due(checkpoint.save_hf_interval)) parts.record(RunPart::Save, [&] { models.save(); });
+  };
   SlowRanks slow_ranks(world, watch.straggler_interval, run.work_groups(), observer);
   Spikes spikes(world, run, watch, checkpoint, saver, observer);
   StepTrace trace(world, watch, run.state().steps_done(), job.limits.last_step, observer);
@@ -353,8 +360,10 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       slow_ranks.end_step(run.state().steps_done());
     }
     if (spikes.look()) continue;
-    if (due(checkpoint.save_hf_interval)) parts.record(RunPart::Save, [&] { models.save(); });
-    if (run.evaluation_due() && evaluation_ends_run()) break;
+    if (run.evaluation_due() && evaluation_ends_run()) {
+      save_model();
+      break;
+    }
     saver.poll();
     models.poll();
     saver.check_when_due();
@@ -371,6 +380,7 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       run.poll_stop(
           signal);  // a save may take long: a signal during it must not start another step and a second save
     }
+    save_model();  // after the checkpoint, from which a killed run continues and knows its models
     if (run.stop_agreed()) continue;
     if (due(job.limits.exit_interval) || is_late(world, job)) break;
   }

@@ -1,11 +1,15 @@
 #include "run/model_folders.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "checkpoint/collective.h"
+#include "checkpoint/run_identity.h"
 #include "core/host_memory.h"
+#include "core/printable.h"
+#include "files/file.h"
 #include "files/output_files.h"
 #include "files/scratch_folder.h"
 
@@ -17,40 +21,56 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModelPrefix = "hf_iter_";
 
-std::string model_name(int64_t step) { return fmt::format("{}{:07}", kModelPrefix, step); }
+// The file in a model's folder with the identity of its run (checkpoint/run_identity.h).
+constexpr std::string_view kRunName = "trifold_run";
 
-// The step in the name of a model's folder; -1 for any other name.
-int64_t step_of_model(std::string_view name) {
-  if (!name.starts_with(kModelPrefix)) return -1;
-  const std::string digits(name.substr(kModelPrefix.size()));
-  if (digits.size() < 7 || digits.size() > 18) return -1;
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
-  return std::stoll(digits);
+fs::path model_of_step(const fs::path& root, int64_t step) {
+  return root / fmt::format("{}{:07}", kModelPrefix, step);
 }
 
-// Removes a model after moving it to a scratch folder, so that a kill cannot leave half of it under its name.
-void remove_model(const fs::path& model, const SaveOptions& options) {
-  ScratchFolder scratch(model);
-  std::error_code error;
-  ScratchFolder::protect([&] { fs::rename(model, scratch.file("old"), error); });
-  if (!error) error = scratch.remove();
-  if (error)
-    options.report(fmt::format("the old model {} cannot be removed and still takes up space: {}",
-                               model.string(), error.message()));
+// The run that wrote a model; empty if it cannot be determined.
+std::string run_of_model(const fs::path& model) {
+  std::error_code missing;
+  if (!fs::is_regular_file(model / kRunName, missing)) return {};
+  std::string id = first_bytes(model / kRunName, kMostShownBytes);
+  if (id.ends_with('\n')) id.pop_back();
+  return id;
+}
+
+// BadInput if the folder has models of a run other than `id`.
+void check_models(const fs::path& root, const std::string& id) {
+  for (const auto& [step, model] : models_in(root)) {
+    if (run_of_model(model) == id) continue;
+    bad_input(
+        "--save-hf {} holds models of another run, for example {}, and this run would mix its own with them: give "
+        "another --save-hf, or continue that run from its checkpoints with --auto-resume or --load; if it saved "
+        "none, remove its models",
+        root.string(), model.filename().string());
+  }
+}
+
+// Whether `path` is `root`, or something in it.
+bool is_in(const fs::path& path, const fs::path& root) {
+  std::error_code missing;
+  const fs::path inner = fs::weakly_canonical(fs::absolute(path), missing) / "";
+  const fs::path outer = fs::weakly_canonical(fs::absolute(root), missing) / "";
+  if (outer.empty()) return false;          // it cannot be read, which is reported when it is opened
+  const auto end = std::prev(outer.end());  // the empty name after the last separator
+  return std::mismatch(outer.begin(), end, inner.begin(), inner.end()).first == end;
 }
 
 }  // namespace
 
 std::vector<std::pair<int64_t, fs::path>> models_in(const fs::path& root) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code error;  // the folder may be missing, or change meanwhile
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    const int64_t step = step_of_model(entry->path().filename().string());
-    std::error_code gone;
-    if (step >= 0 && entry->is_directory(gone)) found.emplace_back(step, entry->path());
-  }
-  std::sort(found.rbegin(), found.rend());
-  return found;
+  return folders_of_steps(root, kModelPrefix);
+}
+
+bool lacks_model(const RunStart& start, const CheckpointConfig& config) {
+  if (!config.save_hf_interval || !start.from || start.part != LoadPart::All) return false;
+  const int64_t step = position_of(start).steps;
+  std::error_code missing;
+  return step > 0 && step % *config.save_hf_interval == 0 &&
+         !fs::exists(model_of_step(*config.save_hf, step), missing);
 }
 
 void check_model_folder(const CheckpointConfig& config, const RunStart& start) {
@@ -60,20 +80,18 @@ void check_model_folder(const CheckpointConfig& config, const RunStart& start) {
   if (config.save && fs::weakly_canonical(*config.save, missing) == fs::weakly_canonical(folder, missing))
     bad_input("--save-hf {} is the folder of --save: give another, for example {}/hugging_face", folder,
               *config.save);
-  check_own_files(folder);
-  if (!fs::is_directory(folder, missing)) return;
-  check_not_taken(folder);
-  const auto models = models_in(folder);
-  const bool continues = config.auto_resume || (start.from && start.part == LoadPart::All);
-  if (!models.empty() && !continues)
+  if (config.load && is_in(*config.load, folder))
     bad_input(
-        "--save-hf {} holds models of another run, the newest of step {}: give another --save-hf, or continue that "
-        "run with --auto-resume or --load",
-        folder, models.front().first);
+        "--load {} is in the folder of --save-hf, whose models the run replaces: give another --save-hf",
+        *config.load);
+  check_own_files(folder, "--save-hf");
+  if (!fs::is_directory(folder, missing)) return;
+  check_not_taken(folder, "--save-hf");
+  check_models(folder, identity_of(start).id);
 }
 
 ModelFolders::ModelFolders(Communicator& world, Savable& run, const CheckpointConfig& config,
-                           const WriteModel& write, SaveObserver* observer,
+                           const std::string& run_id, const WriteModel& write, SaveObserver* observer,
                            std::function<void(SavePhase)> at_phase)
     : world_(world), run_(run), config_(config), write_(write), observer_(observer) {
   if (!config.save_hf_interval) return;
@@ -85,15 +103,18 @@ ModelFolders::ModelFolders(Communicator& world, Savable& run, const CheckpointCo
   };
   gather_texts(world, "reserving the folder " + *config.save_hf, [&]() -> std::string {
     check(static_cast<bool>(write), "this run cannot write models");
-    if (world.rank() == 0) take_folder();
+    if (world.rank() == 0) take_folder(run_id);
     return {};
   });
   tell_warnings();
   background_.emplace(world, [] { return free_memory(); });
 }
 
-void ModelFolders::take_folder() {
-  folder_.emplace(*config_.save_hf);
+// Locks the folder and checks it again, in case another run has used it since the options were checked.
+void ModelFolders::take_folder(const std::string& run_id) {
+  folder_.emplace(*config_.save_hf, nullptr, "--save-hf");
+  check_models(*config_.save_hf, run_id);
+  options_.run_id = run_id;
   options_.folder = &*folder_;
   warnings_ = folder_->warnings();
 }
@@ -109,26 +130,30 @@ void ModelFolders::tell_warnings() {
 fs::path ModelFolders::convert(const fs::path& checkpoint, const fs::path& target, ScratchFolder& scratch) {
   const fs::path made = scratch.file("model");
   write_(checkpoint, made);
+  write_text(made / kRunName, options_.run_id + "\n");
   folder_->check_in_place();
   rename_to(made, target, scratch);
   if (const std::error_code error = scratch.remove())
-    options_.report(fmt::format("{} cannot be removed and still takes up space: {}", scratch.path().string(),
-                                error.message()));
+    options_.report(cannot_be_removed(scratch.path(), error, "model"));
   if (config_.save_retain) {
-    const auto models = models_in(target.parent_path());
+    auto models = models_in(target.parent_path());
+    std::erase_if(models, [&](const auto& model) { return run_of_model(model.second) != options_.run_id; });
     for (size_t i = static_cast<size_t>(*config_.save_retain); i < models.size(); ++i)
-      if (models[i].second != target) remove_model(models[i].second, options_);
+      if (models[i].second != target) remove_old(models[i].second, "model", options_);
   }
   return target;
 }
 
 void ModelFolders::start() {
   const int64_t step = run_.steps_done();
-  const fs::path target = fs::path(*config_.save_hf) / model_name(step);
+  const fs::path target = model_of_step(*config_.save_hf, step);
   std::shared_ptr<ScratchFolder> scratch;  // on rank 0
   const fs::path root = gather_texts(world_, "saving " + target.string(), [&]() -> std::string {
                           if (world_.rank() != 0) return {};
                           folder_->check_in_place();
+                          std::error_code missing;
+                          check(!fs::exists(target, missing) || run_of_model(target) == options_.run_id,
+                                "{} is a model of another run", target.string());
                           scratch = std::make_shared<ScratchFolder>(target);
                           fs::create_directory(scratch->file("checkpoint"));
                           return scratch->file("checkpoint").string();
@@ -151,15 +176,34 @@ void ModelFolders::take_result() {
     const std::string folder = background_->finish().string();
     if (observer_ != nullptr) observer_->on_saved(started_step_, folder);
   } catch (const Error& error) {
-    if (config_.on_save_error == OnSaveError::Stop || error.kind() == ErrorKind::Aborted) throw;
-    if (observer_ != nullptr) observer_->on_warning(fmt::format("a model was not written: {}", error.what()));
+    failed(error);
   }
+  tell_warnings();
+}
+
+void ModelFolders::failed(const Error& error) {
+  if (config_.on_save_error == OnSaveError::Stop || error.kind() == ErrorKind::Aborted)
+    throw;  // the exception being handled
+  if (observer_ != nullptr) observer_->on_warning(fmt::format("a model was not written: {}", error.what()));
   tell_warnings();
 }
 
 void ModelFolders::save() {
   take_result();
-  start();
+  try {
+    start();
+  } catch (const Error& error) {
+    failed(error);
+  }
+}
+
+void ModelFolders::save_if_missing() {
+  const int64_t step = run_.steps_done();
+  const std::string missing =
+      gather_texts(world_, "looking for models", [&]() -> std::string {
+        return world_.rank() == 0 && !fs::exists(model_of_step(*config_.save_hf, step)) ? "missing" : "";
+      }).front();
+  if (!missing.empty()) save();
 }
 
 void ModelFolders::poll() {

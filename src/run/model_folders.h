@@ -5,6 +5,9 @@
 //
 // Everything is written in a scratch folder next to the final name (files/scratch_folder.h) and gets that name when it
 // is complete and on the disk. What a killed run leaves is removed by the next run with this folder.
+//
+// A model's folder has a file trifold_run with the identity of its run (checkpoint/run_identity.h). A run saves into a
+// folder with models only if they are its own, which a run knows that continues from one of its checkpoints.
 #pragma once
 
 #include <filesystem>
@@ -31,23 +34,26 @@ using WriteModel =
 
 class ModelFolders {
  public:
-  // Collective. Locks the folder of --save-hf, if given: BadInput if another process holds it. References must outlive
-  // this object. `observer` is null on all ranks but 0. `at_phase` is called in every phase of a save, for tests.
-  ModelFolders(Communicator& world, Savable& run, const CheckpointConfig& config, const WriteModel& write,
-               SaveObserver* observer, std::function<void(SavePhase)> at_phase);
+  // Collective. Locks the folder of --save-hf, if given: BadInput if another process holds it, or it has models of
+  // a run other than `run_id`, which counts on rank 0. References must outlive this object. `observer` is null on all ranks but 0. `at_phase` is called in every phase of a save, for tests.
+  ModelFolders(Communicator& world, Savable& run, const CheckpointConfig& config, const std::string& run_id,
+               const WriteModel& write, SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
   // Collective; only with --save-hf. Begins to write this step's model; waits for the one before. Failures of the one
   // before are Errors on all ranks, or warnings with --on-save-error continue.
   void save();
+  // The same, unless this step's model is in the folder.
+  void save_if_missing();
   // Reports a folder that is complete; does not wait.
   void poll();
   // Collective. Waits for everything outstanding; failures as in `save`.
   void finish();
 
  private:
-  void take_folder();
+  void take_folder(const std::string& run_id);
   void start();
   void take_result();
+  void failed(const Error& error);
   void tell_warnings();
   std::filesystem::path convert(const std::filesystem::path& checkpoint, const std::filesystem::path& target,
                                 ScratchFolder& scratch);
@@ -68,8 +74,12 @@ class ModelFolders {
 // The models in the folder of --save-hf with their steps, newest first; empty if the folder is missing.
 std::vector<std::pair<int64_t, std::filesystem::path>> models_in(const std::filesystem::path& root);
 
-// BadInput if --save-hf cannot be used: it is not writable, is the folder of --save, is in use, or has models of another
-// run, with which this one, which starts at `start`, would mix its own.
+// Whether the checkpoint at `start` is of a step whose model is due but missing, because a kill came before it was
+// complete. The run then writes it even if no step is left.
+bool lacks_model(const RunStart& start, const CheckpointConfig& config);
+
+// BadInput if --save-hf cannot be used: it is not writable, is the folder of --save, contains --load, is in use, or has
+// models of another run than the one that starts at `start`.
 void check_model_folder(const CheckpointConfig& config, const RunStart& start);
 
 }  // namespace trifold

@@ -17,7 +17,10 @@ RunSaver::RunSaver(Communicator& world, Savable& run, const CheckpointConfig& co
     const std::lock_guard lock(mutex_);
     warnings_.push_back(std::move(text));
   };
-  if (!config.save) return;
+  if (!config.save) {
+    if (world.rank() == 0) options_.run_id = identity_of(start).id;
+    return;
+  }
   gather_texts(world, "reserving the folder " + *config.save, [&]() -> std::string {
     if (world.rank() == 0) take_folder(start);
     return {};

@@ -23,6 +23,9 @@ class RunSaver {
   RunSaver(Communicator& world, Savable& run, const CheckpointConfig& config, const RunStart& start,
            SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
+  // The identity of the run, on rank 0.
+  const std::string& run_id() const { return options_.run_id; }
+
   // Collective. Compares replicas every --check-replicas steps. `save` and `finish` do so as well, unless this step was
   // already compared or --check-replicas is 0: a difference is an Error before anything is written, regardless of
   // --on-save-error.

@@ -27,7 +27,9 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
     bad_input("{} was trained with --{}, which orders samples differently: resume with it, not with --{}",
               name, passes ? "train-epochs" : "train-iters", passes ? "train-iters" : "train-epochs");
   if (batch.train_epochs && !batch.pass_samples) return;  // a mistake in the data, which is already reported
-  if (meta.step < batch.train_iters || lacks_evaluation(start, config.checkpoint)) return;
+  if (meta.step < batch.train_iters || lacks_evaluation(start, config.checkpoint) ||
+      lacks_model(start, config.checkpoint))
+    return;
   if (batch.train_epochs)
     bad_input("{} has done all of --train-epochs {} already; give more epochs to continue", name,
               *batch.train_epochs);
@@ -104,7 +106,7 @@ void check_same_data(Communicator& world, const DataSource& train) {
 
 bool is_finished(const RunStart& start, const PretrainConfig& config) {
   return start.may_fall_back && position_of(start).steps >= config.batch.train_iters &&
-         !lacks_evaluation(start, config.checkpoint);
+         !lacks_evaluation(start, config.checkpoint) && !lacks_model(start, config.checkpoint);
 }
 
 }  // namespace trifold

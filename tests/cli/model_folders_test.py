@@ -103,19 +103,105 @@ class ModelFolders(ProgramTest):
             self.assertFalse((self.folder / "hf").exists(), arguments)
         self.pretrain(*hf)
         _, text = self.pretrain(*hf, status=2)
-        self.assertIn("--save-hf hf holds models of another run, the newest of step 2", text)
+        self.assertIn("--save-hf hf holds models of another run, for example hf_iter_0000002", text)
         _, text = self.pretrain("--train-iters", 2, "--save-hf", "hf/hf_iter_0000002", "--save-hf-interval", 1, status=2)
         self.assertIn("is a model itself", text)
+
+    def test_models_of_other_runs_are_kept(self):
+        """A run replaces and removes no model that it did not write, however it starts."""
+        hf = ["--save-hf", "hf", "--save-hf-interval", 1]
+        self.pretrain("--train-iters", 2, "--save", "run", "--save-interval", 1, *hf)
+        self.pretrain("--train-iters", 2, "--save", "unrelated", "--seed", 5)
+        before = {name: self.tensors(f"hf/{name}") for name in ("hf_iter_0000001", "hf_iter_0000002")}
+        another = "--save-hf hf holds models of another run"
+        for arguments, part in (
+                (["--seed", 7, "--save", "new", "--auto-resume", "--save-retain", 2], another),
+                (["--load", "unrelated"], another), (["--load", "run", "--finetune"], another),
+                (["--load", "hf/hf_iter_0000002", "--finetune", "--auto-resume", "--save", "new"],
+                 "--load hf/hf_iter_0000002 is in the folder of --save-hf")):
+            with self.subTest(arguments=arguments):
+                _, text = self.pretrain("--train-iters", 4, *hf, *arguments, status=2)
+                self.assertIn(part, text)
+                self.assertFalse((self.folder / "new").exists())
+                self.assertEqual({name: self.tensors(f"hf/{name}") for name in before}, before)
+        # The run itself goes on; what the user puts there meanwhile is not removed.
+        self.pretrain("--train-iters", 3, "--save", "run", "--auto-resume", *hf)
+        self.pretrain("--train-iters", 4, "--load", "run", *hf)
+        self.assertEqual(len(list((self.folder / "hf").iterdir())), 4)
+        shutil.rmtree(self.folder / "hf" / "hf_iter_0000001")
+        shutil.copytree(self.folder / "hf" / "hf_iter_0000004", self.folder / "hf" / "hf_iter_0000001")
+        (self.folder / "hf" / "hf_iter_0000001" / "trifold_run").unlink()
+        _, text = self.pretrain("--train-iters", 5, "--save", "run", "--auto-resume", *hf, status=2)
+        self.assertIn(another + ", for example hf_iter_0000001", text)
+
+    def test_a_model_lost_by_a_kill_is_written(self):
+        """A resumed run writes the model of its checkpoint's step, even if no step is left."""
+        line = ["--save", "run", "--save-interval", 2, "--auto-resume", "--save-hf", "hf", "--save-hf-interval", 2]
+        self.pretrain("--train-iters", 4, *line)
+        whole = self.tensors("hf/hf_iter_0000004")
+        for iterations in (4, 6):
+            shutil.rmtree(self.folder / "hf" / "hf_iter_0000004")
+            self.pretrain("--train-iters", iterations, *line)
+            self.assertEqual(self.tensors("hf/hf_iter_0000004"), whole)
+        _, text = self.pretrain("--train-iters", 6, *line)
+        self.assertIn("nothing is left to train", text)
+
+    def test_a_model_that_cannot_be_written(self):
+        """--on-save-error continue goes on when the save cannot begin."""
+        line = [TRIFOLD, "pretrain", *SMALL, "--data-path", str(TEXT), "--train-iters", "100000", "--log-interval", "1",
+                "--exit-duration-in-mins", "0.1", "--save", "run", "--save-hf", "hf", "--save-hf-interval", "1", "--on-save-error"]
+        for choice, status in (("continue", 0), ("stop", 1)):
+            shutil.rmtree(self.folder / "moved", ignore_errors=True)
+            shutil.rmtree(self.folder / "hf", ignore_errors=True)
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
+            with subprocess.Popen([*line, choice], cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
+                deadline = time.time() + 60
+                while time.time() < deadline and not (self.folder / "hf" / "hf_iter_0000001").exists():
+                    time.sleep(0.001)
+                (self.folder / "hf").rename(self.folder / "moved")
+                text = process.communicate(timeout=100)[1]
+            self.assertEqual(process.returncode, status, text[-2000:])
+            self.assertIn("restart it with --save-hf naming the folder", text)
+            self.assertEqual("a model was not written: " in text, choice == "continue")
+
+    def test_another_config_json_does_not_hide_a_checkpoint(self):
+        self.pretrain("--train-iters", 2, "--save", "run")
+        (self.folder / "run" / "config.json").write_text('{"train_batch_size": 4}')
+        self.pretrain("--train-iters", 3, "--load", "run")
+        _, text = self.pretrain("--train-iters", 3, "--save", "run", "--auto-resume")
+        self.assertIn("steps       3 to 3", text)
+        self.trifold("convert", "--load", "run", "--save", "model")
+        step = self.folder / "run" / "step_0000000003"
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(self.folder / "model" / name, step / name)
+        _, text = self.pretrain("--train-iters", 4, "--load", step, status=2)
+        self.assertIn("is both a checkpoint (", text)
+
+    @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
+    def test_hosts_with_other_weights(self):
+        self.make_model()
+        for rank in range(2):
+            (self.folder / f"at{rank}").mkdir()
+            shutil.copytree(self.folder / "model", self.folder / f"at{rank}" / "model")
+        weights = self.folder / "at1" / "model" / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        script = self.folder / "rank.sh"
+        script.write_text('#!/bin/sh\ncd "at${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"\n')
+        script.chmod(0o755)
+        _, text = self.from_folder("--train-iters", 1, "--load", "model", "--tp", 2, prefix=[*mpi(2), str(script)], status=2)
+        self.assertIn("the model of --load", text)
 
     def test_killed_while_saving(self):
         """No kill leaves half a model under its name, and the next run removes the rest and goes on."""
         line = [TRIFOLD, "pretrain", *SMALL, "--data-path", str(TEXT), "--ranks", "2", "--tp", "2", "--train-iters", "8",
-                "--save", "run", "--save-interval", "100", "--save-hf", "hf", "--save-hf-interval", "2", "--auto-resume"]
+                "--save", "run", "--save-interval", "2", "--save-hf", "hf", "--save-hf-interval", "2", "--auto-resume"]
         reference = [part if part not in ("run", "hf") else f"whole-{part}" for part in line]
         subprocess.run(reference, cwd=self.folder, check=True, capture_output=True, timeout=100)
         whole = self.tensors("whole-hf/hf_iter_0000008")
         for phase in ("laid-out", "half-written", "manifest-written", "committed", "done"):
-            for times in (1, 3):
+            for times in (1, 2, 3, 5):
                 with self.subTest(phase=phase, times=times):
                     for folder in ("run", "hf"):
                         shutil.rmtree(self.folder / folder, ignore_errors=True)
@@ -123,7 +209,8 @@ class ModelFolders(ProgramTest):
                                             env={**os.environ, "TRIFOLD_TEST_KILL_AT": f"{phase}:{times}"})
                     self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
                     left = sorted(p.name for p in (self.folder / "hf").iterdir())
-                    self.assertTrue(any(".tmp-" in name for name in left), left)
+                    everything = left + [p.name for p in (self.folder / "run").iterdir()]
+                    self.assertTrue(any(".tmp-" in name for name in everything), everything)
                     for name in left:
                         if name.startswith("hf_iter_") and ".tmp-" not in name:
                             self.assertEqual(self.tensors(f"hf/{name}"), self.tensors(f"whole-hf/{name}"))
@@ -146,7 +233,7 @@ class ModelFolders(ProgramTest):
                 process.wait(timeout=60)
             complete = [p for p in (self.folder / "hf").iterdir() if ".tmp-" not in p.name and p.name.startswith("hf_iter_")]
             for folder in complete:
-                self.assertEqual(sorted(p.name for p in folder.iterdir()), ["config.json", "model.safetensors"])
+                self.assertEqual(sorted(p.name for p in folder.iterdir()), ["config.json", "model.safetensors", "trifold_run"])
                 self.tensors(folder)
 
     def test_a_folder_is_loaded_as_the_converted_checkpoint(self):
@@ -159,11 +246,17 @@ class ModelFolders(ProgramTest):
                 line = ["--train-iters", 3, "--tokenizer-type", "byte", *more]
                 _, text = self.from_folder(*line, "--load", "model", "--log-json", "folder.jsonl")
                 self.assertIn("only the weights were taken from model", text)
+                self.assertNotIn("--no-load-optim", text)
                 self.pretrain(*line, "--log-interval", 1, "--load", "checkpoint", "--finetune", "--log-json", "checkpoint.jsonl")
                 self.assertEqual(len(self.losses("folder.jsonl")), 3)
                 self.assertEqual(self.losses("folder.jsonl"), self.losses("checkpoint.jsonl"))
                 for log in ("folder.jsonl", "checkpoint.jsonl"):
                     (self.folder / log).unlink()
+
+    def test_no_load_optim_is_a_note(self):
+        self.make_model()
+        _, text = self.from_folder("--train-iters", 1, "--load", "model", "--no-load-optim")
+        self.assertIn("--no-load-optim has no effect", text)
 
     @unittest.skipUnless(HAS_MPI, "mpiexec is missing")
     def test_loaded_by_processes(self):
