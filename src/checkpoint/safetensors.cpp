@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kDigestBlock = 4096;  // bytes
-constexpr int64_t kDigestBlocks = 256;  // of a model of few files
+constexpr int64_t kDigestBlock = 4096;
+constexpr int64_t kDigestBlocks = 256;  // in a model
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;

@@ -59,7 +59,7 @@ class SafetensorsFile {
   const std::vector<SafeTensor>& tensors() const { return tensors_; }
   // Reads bytes [offset, offset + bytes) of a tensor of this file.
   void read(const SafeTensor& tensor, int64_t offset, void* to, size_t bytes) const;
-  // The checksum of the file's size and of `blocks` parts of it, all of it if it is small.
+  // The checksum of the file's size and of about `blocks` blocks of 4 KiB.
   uint32_t digest(int64_t blocks) const;
 
  private:
@@ -81,8 +81,8 @@ class SafetensorsModel {
   explicit SafetensorsModel(const std::filesystem::path& folder);
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   size_t files() const { return files_.size(); }
-  // A checksum by which models with other weights are told apart: of the files' sizes and of some of their bytes, at
-  // most 1 MiB or four blocks of 4 KiB a file.
+  // The checksum of the files' sizes and of blocks of their bytes, which differs for models with other weights. Reads
+  // at most 1 MiB, or four blocks of 4 KiB a file if that is more.
   uint32_t digest() const;
   bool ignores_index() const { return ignores_index_; }  // whether an index exists next to model.safetensors
 

@@ -34,15 +34,16 @@ using WriteModel =
 
 class ModelFolders {
  public:
-  // Collective. Locks the folder of --save-hf, if given: BadInput if another process holds it, or it has models of
-  // a run other than `run_id`, which counts on rank 0. References must outlive this object. `observer` is null on all ranks but 0. `at_phase` is called in every phase of a save, for tests.
+  // Collective. Locks the folder of --save-hf, if given: BadInput if another process holds it, or it has models of a
+  // run other than `run_id`, which counts on rank 0. References must outlive this object. `observer` is null on all
+  // ranks but 0. `at_phase` is called in every phase of a save, for tests.
   ModelFolders(Communicator& world, Savable& run, const CheckpointConfig& config, const std::string& run_id,
                const WriteModel& write, SaveObserver* observer, std::function<void(SavePhase)> at_phase);
 
   // Collective; only with --save-hf. Begins to write this step's model; waits for the one before. Failures of the one
   // before are Errors on all ranks, or warnings with --on-save-error continue.
   void save();
-  // The same, unless this step's model is in the folder.
+  // Does the same unless this step's model is in the folder.
   void save_if_missing();
   // Reports a folder that is complete; does not wait.
   void poll();

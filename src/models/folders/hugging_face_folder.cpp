@@ -156,8 +156,8 @@ bool is_hugging_face_folder(const fs::path& folder) {
   if (!has(kManifestName) && checkpoints_in(folder).empty()) return true;
   if (has(kSafetensorsName) || has(kSafetensorsIndexName))
     bad_input(
-        "{} is both {} and a Hugging Face model (config.json and safetensors files): move one of them to another "
-        "folder",
+        "{} is both {} and a Hugging Face model (config.json and safetensors files): "
+        "move one of them to another folder",
         folder.string(),
         has(kManifestName) ? fmt::format("a checkpoint ({})", kManifestName)
                            : std::string("a folder of checkpoints (step_...)"));
