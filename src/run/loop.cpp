@@ -360,6 +360,9 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
       slow_ranks.end_step(run.state().steps_done());
     }
     if (spikes.look()) continue;
+    // The model before is waited for ahead of this step's checkpoint: a killed run that continues from the checkpoint
+    // does not write it again.
+    if (due(checkpoint.save_hf_interval)) parts.record(RunPart::Save, [&] { models.finish(); });
     if (run.evaluation_due() && evaluation_ends_run()) {
       save_model();
       break;
