@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "core/error.h"
 #include "data/permutation.h"
@@ -17,15 +18,28 @@ BertTokens::BertTokens(int64_t of_tokenizer)
       sep(ordinary + 2),
       mask(ordinary + 3) {}
 
-BertTokens::BertTokens(const Tokenizer& tokenizer) : BertTokens(tokenizer.vocab_size()) {
+namespace {
+
+// The ids of texts that are each one token of the tokenizer, and different ones; empty if they are not.
+std::vector<int32_t> tokens_of_texts(const Tokenizer& tokenizer, std::span<const char* const> texts) {
   std::vector<int32_t> ids;
-  for (const char* text : {"[PAD]", "[CLS]", "[SEP]", "[MASK]"}) {
+  for (const char* text : texts) {
     const size_t before = ids.size();
     tokenizer.encode(text, ids);
-    if (ids.size() != before + 1) return;
+    if (ids.size() != before + 1) return {};
   }
-  if (std::set<int32_t>(ids.begin(), ids.end()).size() != ids.size())
-    return;  // the texts are not tokens of their own
+  if (std::set<int32_t>(ids.begin(), ids.end()).size() != ids.size()) return {};
+  return ids;
+}
+
+}  // namespace
+
+BertTokens::BertTokens(const Tokenizer& tokenizer) : BertTokens(tokenizer.vocab_size()) {
+  constexpr const char* kBert[] = {"[PAD]", "[CLS]", "[SEP]", "[MASK]"};
+  constexpr const char* kRoberta[] = {"<pad>", "<s>", "</s>", "<mask>"};
+  std::vector<int32_t> ids = tokens_of_texts(tokenizer, kBert);
+  if (ids.empty()) ids = tokens_of_texts(tokenizer, kRoberta);
+  if (ids.empty()) return;
   pad = ids[0];
   cls = ids[1];
   sep = ids[2];

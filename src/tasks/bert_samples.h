@@ -28,7 +28,7 @@
 namespace trifold {
 
 // The four special tokens of BERT: the tokenizer's own if it has one token for each of the texts [PAD], [CLS], [SEP]
-// and [MASK], otherwise ids after the tokenizer's vocabulary.
+// and [MASK], or <pad>, <s>, </s> and <mask> as in RoBERTa; otherwise ids after the tokenizer's vocabulary.
 struct BertTokens {
   explicit BertTokens(int64_t of_tokenizer);
   explicit BertTokens(const Tokenizer& tokenizer);

@@ -182,22 +182,30 @@ TEST(TextPlaces, UnitsAreWordsAndSigns) {
   EXPECT_EQ(tokenize_with_spans("ab", ByteTokenizer()).bytes[1].begin, 1);
 }
 
-// A tokenizer with the four tokens of BERT among its own.
+// A tokenizer with the four tokens of BERT or RoBERTa, which begin with `opening`, among its own.
 TEST(BertTokens, AreTheTokenizersWhereItHasThem) {
   class WithMarks final : public Tokenizer {
    public:
+    explicit WithMarks(char opening = '[') : opening_(opening) {}
     int64_t vocab_size() const override { return 200; }
     std::optional<int32_t> eod() const override { return {}; }
     std::string fingerprint() const override { return {}; }
     void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+      if (text[0] != opening_) ids.push_back(1);
       ids.push_back(text == "[PAD]" ? 0 : text[1]);
     }
     std::string decode(std::span<const int32_t>) const override { return {}; }
+
+   private:
+    char opening_;
   };
   const BertTokens own((WithMarks()));
   EXPECT_EQ(own.pad, 0);
   EXPECT_EQ(own.mask, 'M');
   EXPECT_EQ(bert_vocabulary(WithMarks()), 200);
+  const BertTokens roberta(WithMarks('<'));
+  EXPECT_EQ((std::vector<int32_t>{roberta.pad, roberta.cls, roberta.sep, roberta.mask}),
+            (std::vector<int32_t>{'p', 's', '/', 'm'}));
   EXPECT_EQ(BertTokens(ByteTokenizer()).pad, 256);
   EXPECT_EQ(bert_vocabulary(ByteTokenizer()), 260);
 }
