@@ -8,8 +8,8 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
     : dropout_(config.hidden_dropout),
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
-      embedding_(builder, "embedding", padded_vocab, *config.max_position_embeddings, config.hidden_size,
-                 {Init::Kind::Normal, config.init_method_std}, 2),
+      embedding_(builder, "embedding", padded_vocab, added_tables(config, config.num_tokentypes),
+                 config.hidden_size, {Init::Kind::Normal, config.init_method_std}),
       norm_(builder, "embedding.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon) {}
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {

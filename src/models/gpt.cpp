@@ -7,17 +7,19 @@
 
 namespace trifold {
 
+AddedTables added_tables(const ModelConfig& config, int64_t types) {
+  if (config.position_embedding_type != PositionEmbedding::LearnedAbsolute) return {.types = types};
+  return {*config.max_position_embeddings, config.position_embedding_offset, types};
+}
+
 GptEmbedding::GptEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
                            const TokenParts& parts)
     : multiplier_(config.embedding_multiplier),
       dropout_(config.hidden_dropout),
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
-      embedding_(builder, "embedding", padded_vocab,
-                 config.position_embedding_type == PositionEmbedding::LearnedAbsolute
-                     ? *config.max_position_embeddings
-                     : 0,
-                 config.hidden_size, {Init::Kind::Normal, config.init_method_std}, 0, parts) {}
+      embedding_(builder, "embedding", padded_vocab, added_tables(config), config.hidden_size,
+                 {Init::Kind::Normal, config.init_method_std}, parts) {}
 
 Tensor GptEmbedding::forward(Run& run, Tensor earlier, Saved& saved) const {
   const Tensor y = embedding_.forward(run, earlier, saved);
@@ -106,8 +108,9 @@ Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& sa
 
 std::unique_ptr<Layer> make_gpt_lookup(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab,
                                        const TokenParts& parts, std::vector<ParamId>& tokens) {
-  auto lookup = std::make_unique<VocabEmbedding>(builder, "embedding", padded_vocab, 0, config.hidden_size,
-                                                 Init{Init::Kind::Normal, config.init_method_std}, 0, parts);
+  auto lookup =
+      std::make_unique<VocabEmbedding>(builder, "embedding", padded_vocab, AddedTables{}, config.hidden_size,
+                                       Init{Init::Kind::Normal, config.init_method_std}, parts);
   tokens = lookup->tokens();
   return lookup;
 }

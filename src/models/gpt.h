@@ -13,6 +13,9 @@
 
 namespace trifold {
 
+// The tables that a model adds to the vectors of tokens; types are BERT's.
+AddedTables added_tables(const ModelConfig& config, int64_t types = 0);
+
 // First block: embedding, times a constant, then dropout.
 class GptEmbedding final : public Layer {
  public:

@@ -5,8 +5,7 @@
 namespace trifold {
 
 VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab,
-                               int64_t positions, int64_t width, Init init, int64_t types,
-                               const TokenParts& parts)
+                               const AddedTables& added, int64_t width, Init init, const TokenParts& parts)
     : name_(name), region_(builder), width_(width), dy_(builder.slot()) {
   const std::string tokens = name + ".tokens.weight";
   for (const int part : parts.own) {
@@ -15,12 +14,14 @@ VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, i
                          : builder.sharded_part(tokens, {padded_vocab, width}, part, parts.parts, init, true);
     tokens_.push_back({id, builder.params()[id].shard.local.offset[0]});
   }
-  if (positions > 0)
-    tables_.push_back(
-        {builder.replicated(name + ".positions.weight", {positions, width}, init, true), &Batch::positions});
-  if (types > 0)
-    tables_.push_back(
-        {builder.replicated(name + ".types.weight", {types, width}, init, true), &Batch::token_types});
+  const auto table = [&](const char* of, int64_t rows) {
+    return builder.replicated(name + of, {rows, width}, init, true);
+  };
+  if (added.positions > 0)
+    tables_.push_back({table(".positions.weight", added.position_offset + added.positions), &Batch::positions,
+                       -added.position_offset});
+  if (added.types == 1) only_type_ = table(".types.weight", 1);
+  if (added.types > 1) tables_.push_back({table(".types.weight", added.types), &Batch::token_types, 0});
 }
 
 std::vector<ParamId> VocabEmbedding::tokens() const {
@@ -58,7 +59,14 @@ Tensor VocabEmbedding::forward(Run& run, Tensor earlier, Saved&) const {
   }
   for (const Table& table : tables_)
     run.ops.embedding(run.stream, y, run.weight(table.weight),
-                      region_.own_rows((run.batch->*table.ids).flat()), 0, true);
+                      region_.own_rows((run.batch->*table.ids).flat()), table.first_id, true);
+  if (only_type_) {
+    const Arena::Mark mark = run.scratch.mark();
+    const Tensor rows = run.scratch.take(run.dtype, y.shape);
+    run.ops.fill_rows(run.stream, rows, run.weight(*only_type_));
+    run.ops.add(run.stream, y, y, rows);
+    run.scratch.release(mark);
+  }
   run.show(name_, "output", y);
   return y;
 }
@@ -81,8 +89,9 @@ void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
   for (const Table& table : tables_) {
     const Tensor ids = region_.own_rows((run.batch->*table.ids).flat());
     run.ops.embedding_backward(run.stream, run.grad_from_zero(table.weight), saved[dy_], ids,
-                               order.rows(0, ids.elements()), 0);
+                               order.rows(0, ids.elements()), table.first_id);
   }
+  if (only_type_) run.ops.column_sum(run.stream, run.grad(*only_type_), saved[dy_], run.adds_to(*only_type_));
   run.scratch.release(mark);
 }
 

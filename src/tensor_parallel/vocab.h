@@ -20,8 +20,15 @@ struct TokenParts {
   int parts = 1;               // number of parts of the whole table
 };
 
-// y[r] = tokens[batch.tokens[r]] + positions[batch.positions[r]] + types[batch.token_types[r]]. Parameters
-// <name>.tokens.weight [V, C], with V cut over the axis; <name>.positions.weight [P, C], whole, if P > 0; and
+// The tables that VocabEmbedding adds to the vectors of tokens.
+struct AddedTables {
+  int64_t positions = 0;        // P; 0: no table of positions
+  int64_t position_offset = 0;  // O rows before the first position's, which belong to no position
+  int64_t types = 0;            // types of tokens; 1: all tokens are of type 0; 0: no table of types
+};
+
+// y[r] = tokens[batch.tokens[r]] + positions[O + batch.positions[r]] + types[batch.token_types[r]]. Parameters
+// <name>.tokens.weight [V, C], with V cut over the axis; <name>.positions.weight [O + P, C], whole, if P > 0; and
 // <name>.types.weight [types, C], whole, if `types` > 0.
 //
 // The table of token vectors can be cut into parts, each a parameter. A layer has some parts or none; tokens of other
@@ -29,8 +36,8 @@ struct TokenParts {
 // (vocab_part.h) uses the same rows; each adds the vectors that it has to the sum so far, in place.
 class VocabEmbedding final : public Layer {
  public:
-  VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab, int64_t positions,
-                 int64_t width, Init init, int64_t types = 0, const TokenParts& parts = {});
+  VocabEmbedding(BlockBuilder& builder, const std::string& name, int64_t padded_vocab,
+                 const AddedTables& added, int64_t width, Init init, const TokenParts& parts = {});
   // `earlier`: the sum of earlier layers [Ro, C], or {} -> [Ro, C]
   Tensor forward(Run& run, Tensor earlier, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, C] -> itself
@@ -47,6 +54,7 @@ class VocabEmbedding final : public Layer {
   struct Table {
     ParamId weight;
     Tensor Batch::*ids;
+    int64_t first_id;  // the id of its first row
   };
 
   void look_up(Run& run, Tensor y) const;
@@ -56,6 +64,7 @@ class VocabEmbedding final : public Layer {
   int64_t width_;
   std::vector<TokenRows> tokens_;
   std::vector<Table> tables_;
+  std::optional<ParamId> only_type_;  // one row, which all tokens add
   SlotId dy_;
 };
 

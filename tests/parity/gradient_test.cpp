@@ -262,22 +262,25 @@ std::vector<GradientCase> cases_without_experts() {
       {"RowLinear", [](B& b) { return std::make_unique<RowLinear>(b, "r", 7, kWidth, kNormal, false); },
        columns(kWidth), stream(7)},
       {"VocabEmbedding",
-       [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal); }, none,
-       rows},
+       [](B& b) {
+         return std::make_unique<VocabEmbedding>(b, "e", 16, AddedTables{kPositions}, kWidth, kNormal);
+       },
+       none, rows},
       {"VocabEmbedding",
        [](B& b) {
-         return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 0,
+         return std::make_unique<VocabEmbedding>(b, "e", 16, AddedTables{kPositions}, kWidth, kNormal,
                                                  TokenParts{{0, 1, 2, 3}, 4});
        },
        none, rows},
       {"VocabEmbedding",  // adds the tokens of two parts, or positions alone, to what others found
        [](B& b) {
-         return std::make_unique<VocabEmbedding>(b, "e", 16, 0, kWidth, kNormal, 0, TokenParts{{1, 3}, 4});
+         return std::make_unique<VocabEmbedding>(b, "e", 16, AddedTables{}, kWidth, kNormal,
+                                                 TokenParts{{1, 3}, 4});
        },
        rows, rows},
       {"VocabEmbedding",
        [](B& b) {
-         return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 0,
+         return std::make_unique<VocabEmbedding>(b, "e", 16, AddedTables{kPositions}, kWidth, kNormal,
                                                  TokenParts{{}, 4});
        },
        rows, rows},
@@ -407,7 +410,14 @@ std::vector<GradientCase> cases_without_experts() {
       {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal); }, rows,
        stream(7)},
       {"VocabEmbedding",
-       [](B& b) { return std::make_unique<VocabEmbedding>(b, "e", 16, kPositions, kWidth, kNormal, 2); },
+       [](B& b) {
+         return std::make_unique<VocabEmbedding>(b, "e", 16, AddedTables{kPositions, 0, 2}, kWidth, kNormal);
+       },
+       none, rows},
+      {"VocabEmbedding",  // two rows of no position, and one type
+       [](B& b) {
+         return std::make_unique<VocabEmbedding>(b, "e", 16, AddedTables{kPositions, 2, 1}, kWidth, kNormal);
+       },
        none, rows},
       {"VocabCrossEntropy",
        [](B& b) {

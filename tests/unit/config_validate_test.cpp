@@ -122,6 +122,12 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) { c.model.model_type = ModelType::Bert, c.data.mask_prob = 0; }},
       {"--bert-no-binary-head has no effect with --model-type gpt",
        [](C& c) { c.model.bert_no_binary_head = true; }},
+      {"--num-tokentypes 1 has no effect with --model-type gpt", [](C& c) { c.model.num_tokentypes = 1; }},
+      {"--position-embedding-offset 2 has no effect without --position-embedding-type learned_absolute",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope;
+         c.model.position_embedding_offset = 2;
+       }},
       {"--whole-word-masking has no effect with --model-type gpt",
        [](C& c) { c.data.whole_word_masking = true; }},
       {"--lr-decay-power 2 has no effect without --lr-decay-style polynomial: give both, or neither",

@@ -44,6 +44,8 @@ struct ModelConfig {
   int64_t seq_length = 0;                          // required
   std::optional<int64_t> max_position_embeddings;  // seq_length
   PositionEmbedding position_embedding_type = PositionEmbedding::LearnedAbsolute;
+  int64_t position_embedding_offset =
+      0;  // rows of the table of learned positions before the first position's
   double rotary_base = 10000;
   double rotary_percent = 1.0;
   // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), by at most one of three rules: Llama
@@ -110,6 +112,7 @@ struct ModelConfig {
   double hidden_dropout = 0.0;     // not Megatron-LM's 0.1, which surprises users
   double attention_dropout = 0.0;  // likewise
   bool bert_no_binary_head = false;
+  int64_t num_tokentypes = 2;                  // 1: all tokens are of one type; 0: no embedding of types
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // for HeadKind::Classes
 };

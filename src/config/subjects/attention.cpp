@@ -54,6 +54,12 @@ void add_latent_attention(OptionTable& table, ModelConfig& model) {
 void add_attention(OptionTable& table, ModelConfig& model) {
   table.add("position-embedding-type", &model.position_embedding_type,
             "Position encoding: learned embeddings, rotary embeddings (rope), or none.");
+  table
+      .add("position-embedding-offset", &model.position_embedding_offset,
+           "Rows of the table of learned positions before the first position's, which belong to no position "
+           "(OPT and RoBERTa: 2).")
+      .range(0, kMaxSize)
+      .only_with({"position-embedding-type", "learned_absolute"});
   table.add("rotary-base", &model.rotary_base, "Base of the rotation angles of rope.")
       .range(1, 1e12)
       .only_with({"position-embedding-type", "rope"})

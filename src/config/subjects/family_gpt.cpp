@@ -5,8 +5,8 @@ namespace trifold {
 
 namespace {
 
-constexpr std::string_view kGptIgnores[] = {"bert-no-binary-head", "mask-prob", "short-seq-prob",
-                                            "whole-word-masking", "split-sentences"};
+constexpr std::string_view kGptIgnores[] = {"bert-no-binary-head", "num-tokentypes",     "mask-prob",
+                                            "short-seq-prob",      "whole-word-masking", "split-sentences"};
 
 }  // namespace
 

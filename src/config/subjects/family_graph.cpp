@@ -25,6 +25,7 @@ constexpr std::string_view kGraphExcludes[] = {"num-layers",
                                                "qk-layernorm-across-heads",
                                                "multi-latent-attention",
                                                "position-embedding-type",
+                                               "position-embedding-offset",
                                                "rotary-base",
                                                "rotary-percent",
                                                "use-rope-scaling",
@@ -73,7 +74,7 @@ constexpr std::string_view kGraphIgnores[] = {
     "data-path",      "tokenizer-type",       "tokenizer-model",    "eod-token",           "json-key",
     "mock-data",      "train-data-path",      "valid-data-path",    "tokenizer-merges",    "on-bad-record",
     "eod-mask-loss",  "reset-attention-mask", "reset-position-ids", "bert-no-binary-head", "mask-prob",
-    "short-seq-prob", "whole-word-masking",   "split-sentences"};
+    "short-seq-prob", "whole-word-masking",   "split-sentences",    "num-tokentypes"};
 
 }  // namespace
 

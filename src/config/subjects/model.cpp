@@ -180,6 +180,12 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .fraction();
   table.add("bert-no-binary-head", &model.bert_no_binary_head,
             "bert: train on masked tokens only; a sample is one piece of text, not a pair of sentences.");
+  table
+      .add(
+          "num-tokentypes", &model.num_tokentypes,
+          "bert: types of tokens with an embedding. 2: the sentences of a pair differ; 1: all tokens are of one "
+          "type, as in RoBERTa; 0: no such embedding, as in DistilBERT.")
+      .range(0, 2);
   if (model.model) make_sizes_optional(table);
 }
 
