@@ -168,16 +168,20 @@ json config_of(const ModelConfig& model, const HuggingFaceFamily& family, const 
   if (data.tokenizer_type && data.tokenizer_type != TokenizerType::Null)
     tokenizer = make_tokenizer(data, false);
   if (tokenizer) end = tokenizer->eod();
-  config["bos_token_id"] = config["eos_token_id"] = end ? json(*end) : json();
-  config["pad_token_id"] = nullptr;
+  json ids{{"bos_token_id", end ? json(*end) : json()},
+           {"eos_token_id", end ? json(*end) : json()},
+           {"pad_token_id", nullptr}};
   if (tokenizer)
-    if (const auto pad = language_family(model).pad_token(*tokenizer)) config["pad_token_id"] = *pad;
+    if (const auto pad = language_family(model).pad_token(*tokenizer)) ids["pad_token_id"] = *pad;
   // The ids of a model imported from the library are kept.
   const json& state = from.meta().state;
   const auto kept = state.find(kKeptFields);
   if (kept != state.end())
     for (const char* name : kTokenFields)
-      if (kept->contains(name)) config[name] = kept->at(name);
+      if (kept->contains(name)) ids[name] = kept->at(name);
+  // A family has written the ids on which its models depend.
+  for (const auto& [name, id] : ids.items())
+    if (!config.contains(name)) config[name] = id;
   config[kOwnFields] = {
       {"step", from.meta().step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
   return config;

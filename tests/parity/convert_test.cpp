@@ -376,7 +376,7 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(refusal(changed([](json& c) {
               c["model_type"] = "bloom";
-            })).find("deepseek_v3, kimi_k2 and bert are supported"),
+            })).find("bert, roberta, xlm-roberta and distilbert are supported"),
             std::string::npos);
   EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
 }
@@ -392,6 +392,84 @@ TEST_F(Convert, RefusesRoutingItCannotCompute) {
   expect("hf_qwen3_moe", "mlp_only_layers", json::array({9}), "has 9; numbers below 2 are needed");
   expect("hf_deepseek_v3", "n_group", 3, "is 3; a divisor of 'n_routed_experts', 8, is needed");
   expect("hf_deepseek_v3", "topk_group", 9, "is 9; a number from 1 to 'n_group', 4, is needed");
+}
+
+TEST_F(Convert, RefusesEncodersAndOptsItCannotCompute) {
+  const auto expect = [&](const char* model, const char* field, const json& value, const char* expected) {
+    const std::string text = refusal(changed([&](json& config) { config[field] = value; }, model));
+    EXPECT_NE(text.find(fmt::format("'{}' is {}", field, expected)), std::string::npos) << text;
+  };
+  expect("hf_opt", "do_layer_norm_before", false, "false; only true is supported");
+  expect("hf_opt", "word_embed_proj_dim", 6, "6; only 'hidden_size', 12, is supported");
+  expect("hf_opt", "_remove_final_layer_norm", true, "true; only false is supported");
+  expect("hf_opt", "layer_norm_elementwise_affine", false, "false; only true is supported");
+  expect("hf_opt", "layerdrop", 0.5, "0.5; only 0.0 is supported");
+  expect("hf_opt", "activation_function", "silu", "\"silu\"; only \"relu\", \"gelu_new\"");
+  expect("hf_roberta", "type_vocab_size", 3, "3; only 1 and 2 are supported");
+  expect("hf_roberta", "hidden_act", "gelu_new", "not \"gelu\", which the head always has");
+  expect("hf_roberta", "pad_token_id", 41, "41; a token below 'vocab_size', 41, is needed");
+  expect("hf_roberta", "pad_token_id", json(), "null; give a value, or remove it for 1");
+  expect("hf_roberta", "max_position_embeddings", 4, "4, but positions begin after row 'pad_token_id', 3");
+  expect("hf_roberta", "position_embedding_type", "relative_key", "\"relative_key\"; only \"absolute\"");
+  expect("hf_xlm-roberta", "architectures", {"XLMRobertaForSequenceClassification"},
+         "[\"XLMRobertaForSequenceClassification\"]; only XLMRobertaForMaskedLM is supported");
+  expect("hf_xlm-roberta", "is_decoder", true, "true; only false is supported");
+  expect("hf_distilbert", "activation", "relu", "\"relu\"; only \"gelu_new\"");
+  expect("hf_distilbert", "architectures", {"DistilBertForQuestionAnswering"},
+         "[\"DistilBertForQuestionAnswering\"]; only DistilBertForMaskedLM is supported");
+}
+
+// The rows of no position decide where positions begin, so other rows are another model, also with tensors of the same
+// shape.
+TEST_F(Convert, KeepsTheRowsOfNoPosition) {
+  const auto positions = [&](const Converted& model) {
+    CheckpointReader reader(model.to);
+    const auto found =
+        std::find_if(reader.tensors().begin(), reader.tensors().end(),
+                     [](const TensorInfo& t) { return t.name == "embedding.positions.weight"; });
+    return found->global[0];
+  };
+  const Converted opt = import(golden("hf_opt"), at("opt"));
+  EXPECT_EQ(opt.model.position_embedding_offset, 2);
+  EXPECT_EQ(*opt.model.max_position_embeddings, 32);
+  EXPECT_EQ(positions(opt), 34);
+  const Converted roberta = import(golden("hf_roberta"), at("roberta"));
+  EXPECT_EQ(roberta.model.position_embedding_offset, 4);
+  EXPECT_EQ(*roberta.model.max_position_embeddings, 32);
+  EXPECT_EQ(positions(roberta), 36);
+  EXPECT_NE(refusal_to_export(roberta.to, "bert").find("BERT: --position-embedding-offset 0"),
+            std::string::npos)
+      << refusal_to_export(roberta.to, "bert");
+}
+
+// A run of ours becomes the first family of the table that has its types of tokens and its rows of no position.
+TEST_F(Convert, WritesRunsAsEncodersOfEveryFamily) {
+  const auto written = [&](int64_t types, int64_t offset, bool pairs) {
+    fs::remove_all(folder_);
+    PretrainConfig config = on_mesh(small_run(), 1);
+    config.model.model_type = ModelType::Bert;
+    config.model.bert_no_binary_head = !pairs;
+    config.model.gelu = GeluKind::Erf;
+    config.model.norm_epsilon = 1e-12;
+    config.model.num_tokentypes = types;
+    config.model.position_embedding_offset = offset;
+    train(config, 1, "", at("run"));
+    export_to(at("run"), at("out"));
+    const Converted in = import(at("out"), at("in"));
+    CheckpointReader run(at("run")), back(in.to);
+    compare_checkpoint_model(run.meta().model, back.meta().model, LoadPart::All);
+    const CheckpointDifference difference = trifold::difference(run, back);
+    EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
+    return config_of(at("out"));
+  };
+  EXPECT_EQ(written(1, 0, true)["type_vocab_size"], 1);
+  EXPECT_EQ(written(2, 0, false)["model_type"], "bert");
+  EXPECT_EQ(written(0, 0, false)["model_type"], "distilbert");
+  const json roberta = written(1, 2, false);
+  EXPECT_EQ(roberta["model_type"], "roberta");
+  EXPECT_EQ(roberta["pad_token_id"], 1);
+  const std::string asked = refusal_to_export(at("run"), "distilbert");
+  EXPECT_NE(asked.find("DistilBERT: --num-tokentypes 0"), std::string::npos) << asked;
 }
 
 TEST_F(Convert, NamesEveryTensorThatDoesNotFit) {

@@ -86,7 +86,11 @@ INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn([] {
                              if (golden_json(name, "logits.json").contains("losses")) names.push_back(name);
                            return names;
                          }()),
-                         [](const auto& name) { return name.param; });
+                         [](const auto& name) {
+                           std::string word = name.param;
+                           std::replace(word.begin(), word.end(), '-', '_');
+                           return word;
+                         });
 
 // Each line of the table has a golden model.
 TEST(FamiliesOfTheTable, HaveGoldenModels) {

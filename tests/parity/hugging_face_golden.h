@@ -36,21 +36,26 @@ inline nlohmann::json golden_json(const std::string& name, const char* file) {
   return nlohmann::json::parse(std::ifstream(golden_model(name) / file));
 }
 
-// The golden text and its next tokens; more samples are the same.
+// The golden text and its next tokens; more samples are the same. For an encoder it is one sentence without padding.
 class OneText final : public DataSource {
  public:
   explicit OneText(std::vector<int32_t> ids) : ids_(std::move(ids)) {}
   int64_t seq_length() const override { return static_cast<int64_t>(ids_.size()) - 1; }
   int64_t samples() const override { return int64_t{1} << 20; }
   void read(Batch& batch, int64_t) const override {
-    for (int64_t sample = 0; sample < batch.samples(); ++sample)
+    for (int64_t sample = 0; sample < batch.samples(); ++sample) {
+      batch.lengths.as<int32_t>()[sample] = static_cast<int32_t>(seq_length());
+      batch.pair_labels.as<int32_t>()[sample] = 0;
+      batch.pair_weight.as<float>()[sample] = 1;
       for (int64_t t = 0; t < seq_length(); ++t) {
         const int64_t at = sample * seq_length() + t;
         batch.tokens.as<int32_t>()[at] = ids_[static_cast<size_t>(t)];
         batch.labels.as<int32_t>()[at] = ids_[static_cast<size_t>(t + 1)];
         batch.positions.as<int32_t>()[at] = static_cast<int32_t>(t);
         batch.loss_weight.as<float>()[at] = 1;
+        batch.token_types.as<int32_t>()[at] = 0;
       }
+    }
   }
 
  private:

@@ -2,6 +2,7 @@
 // tools/reference/hugging_face_fields.py wrote, and the reader of such tables.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "core/error.h"
@@ -51,7 +52,11 @@ TEST_P(HuggingFaceFields, AreThoseOfTheClassWithItsDefaults) {
 
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFaceFields,
                          testing::ValuesIn(hugging_face_families().begin(), hugging_face_families().end()),
-                         [](const auto& family) { return std::string(family.param->type); });
+                         [](const auto& family) {
+                           std::string name = family.param->type;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(HuggingFaceFieldsOfAll, AreThoseOfTheBaseClassAndOfRope) {
   const json ours = hugging_face_fields();

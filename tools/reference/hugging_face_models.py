@@ -75,13 +75,32 @@ STARCODER2 = {"model_type": "starcoder2", "architectures": ["Starcoder2ForCausal
               "initializer_range": 0.12, "norm_epsilon": 1e-5, "use_cache": True, "tie_word_embeddings": True,
               "attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0, "use_bias": True,
               "sliding_window": None, "rope_theta": 10000.0}
+OPT = {"model_type": "opt", "architectures": ["OPTForCausalLM"], "vocab_size": VOCABULARY, "hidden_size": 12,
+       "word_embed_proj_dim": 12, "ffn_dim": 22, "num_hidden_layers": 2, "num_attention_heads": 2, "activation_function": "relu",
+       "max_position_embeddings": POSITIONS, "do_layer_norm_before": True, "dropout": 0.0, "attention_dropout": 0.0,
+       "init_std": 0.12, "use_cache": True, "enable_bias": True, "tie_word_embeddings": True, "pad_token_id": None}
+# Padding is a token that no test has: transformers gives such a token no position, and no gradient.
+ROBERTA = {"model_type": "roberta", "architectures": ["RobertaForMaskedLM"], "vocab_size": VOCABULARY, "hidden_size": 12,
+           "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 22, "hidden_act": "gelu",
+           "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": POSITIONS + 4,
+           "type_vocab_size": 1, "initializer_range": 0.12, "layer_norm_eps": 1e-5, "pad_token_id": 3, "use_cache": True,
+           "tie_word_embeddings": True}
+XLM_ROBERTA = {**ROBERTA, "model_type": "xlm-roberta", "architectures": ["XLMRobertaForMaskedLM"], "type_vocab_size": 2,
+               "max_position_embeddings": POSITIONS + 1, "pad_token_id": 0, "intermediate_size": 18}
+DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"], "vocab_size": VOCABULARY, "dim": 12,
+              "n_layers": 2, "n_heads": 2, "hidden_dim": 22, "max_position_embeddings": POSITIONS, "activation": "gelu",
+              "dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.12, "sinusoidal_pos_embds": False,
+              "pad_token_id": None, "tie_word_embeddings": True}
 PUBLISHED = {config["model_type"]: config for config in (MISTRAL, MINISTRAL, QWEN2_DENSE, QWEN3_DENSE, PHI3, GLM4, KIMI, NEOX,
-                                                         STARCODER2)}
+                                                         STARCODER2, OPT, ROBERTA, XLM_ROBERTA, DISTILBERT)}
 MODELS = {config["model_type"]: config for config in (GPT2, LLAMA, MIXTRAL, QWEN2, QWEN3, DEEPSEEK, BERT)} | PUBLISHED
 CLASSES = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "mistral": "MistralConfig", "ministral": "MinistralConfig",
            "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig",
            "starcoder2": "Starcoder2Config", "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig",
            "qwen3_moe": "Qwen3MoeConfig", "glm4_moe": "Glm4MoeConfig", "deepseek_v3": "DeepseekV3Config",
-           "kimi_k2": "DeepseekV3Config", "bert": "BertConfig"}
+           "kimi_k2": "DeepseekV3Config", "bert": "BertConfig", "opt": "OPTConfig", "roberta": "RobertaConfig",
+           "xlm-roberta": "XLMRobertaConfig", "distilbert": "DistilBertConfig"}
 # Families that transformers opens only as another: with code beside the weights, which is the other's.
 OPENED_AS = {"kimi_k2": "deepseek_v3"}
+# Encoders that predict masked tokens.
+MASKED = ("roberta", "xlm-roberta", "distilbert")

@@ -30,7 +30,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "critical"
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
 import transformers
-from hugging_face_models import MODELS, OPENED_AS, POSITIONS, SAMPLES, VOCABULARY
+from hugging_face_models import MASKED, MODELS, OPENED_AS, POSITIONS, SAMPLES, VOCABULARY
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -154,6 +154,8 @@ MUTATIONS = (remove, set_default, set_another, set_another, set_null, rename, mo
 
 
 def auto_class(config):
+    if config["model_type"] in MASKED:
+        return transformers.AutoModelForMaskedLM
     return transformers.AutoModelForPreTraining if config["model_type"] == "bert" else transformers.AutoModelForCausalLM
 
 
@@ -201,13 +203,15 @@ def opened(folder, config):
 
 
 def outputs(model, tokens, config):
-    """The loss of a GPT and all its logits; those of a BERT."""
+    """The loss of a GPT and all its logits; those of an encoder."""
     with torch.no_grad():
         if config["model_type"] == "bert":
             types = (torch.arange(POSITIONS) >= POSITIONS // 2).long()[None].expand(SAMPLES, -1)
             found = model(tokens[:-1].view(SAMPLES, POSITIONS), token_type_ids=types)
             return None, torch.cat([found.prediction_logits.flatten(), found.seq_relationship_logits.flatten()])
         logits = model(tokens[:-1].view(SAMPLES, POSITIONS)).logits.double()
+        if config["model_type"] in MASKED:
+            return None, logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[1:])
         return loss.item(), logits
 

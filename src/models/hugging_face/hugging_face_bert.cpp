@@ -18,7 +18,7 @@ ConfigFields bert_fields() {
       {{field({"vocab_size"}, 30522), field({"hidden_size"}, 768), field({"num_hidden_layers"}, 12),
         field({"num_attention_heads"}, 12), field({"intermediate_size"}, 3072), field({"hidden_act"}, "gelu"),
         field({"hidden_dropout_prob"}, 0.1), field({"attention_probs_dropout_prob"}, 0.1),
-        field({"max_position_embeddings"}, 512), fixed("type_vocab_size", 2),
+        field({"max_position_embeddings"}, 512), field({"type_vocab_size"}, 2),
         field({"initializer_range"}, 0.02), field({"layer_norm_eps"}, 1e-12), unused({"pad_token_id"}, 0),
         unused({"use_cache"}, true), field({"classifier_dropout"}, nullptr), fixed("is_decoder", false),
         fixed("add_cross_attention", false), unused({"bos_token_id"}), unused({"eos_token_id"}),
@@ -66,14 +66,9 @@ void read_task(ConfigReader& from, ModelConfig& model) {
 }
 
 ModelConfig read_bert(ConfigReader& from) {
-  ModelConfig model = read_sizes(from);
-  model.model_type = ModelType::Bert;
-  model.norm_epsilon = from.number("layer_norm_eps");
-  model.hidden_dropout = from.number("hidden_dropout_prob");
-  model.attention_dropout = from.number("attention_probs_dropout_prob");
+  ModelConfig model = read_encoder(from);
   if (from.number_or_null("classifier_dropout").value_or(model.hidden_dropout) != model.hidden_dropout)
     from.problem("'classifier_dropout' and 'hidden_dropout_prob' differ; give both the same value");
-  read_gelu(from, "hidden_act", model);
   read_task(from, model);
   return model;
 }
@@ -91,15 +86,8 @@ const char* bert_auto_class(const ModelConfig& model) {
 }
 
 json bert_json(const ModelConfig& model) {
-  json config = sizes_json(model);
-  config.update({{"architectures", {bert_architecture(model)}},
-                 {"model_type", "bert"},
-                 {"hidden_act", gelu_name(model)},
-                 {"type_vocab_size", 2},
-                 {"position_embedding_type", "absolute"},
-                 {"layer_norm_eps", model.norm_epsilon},
-                 {"hidden_dropout_prob", model.hidden_dropout},
-                 {"attention_probs_dropout_prob", model.attention_dropout}});
+  json config = encoder_json(model);
+  config.update({{"architectures", {bert_architecture(model)}}, {"model_type", "bert"}});
   for (size_t id = 0; id < model.class_names.size(); ++id) {
     config["id2label"][std::to_string(id)] = model.class_names[id];
     config["label2id"][model.class_names[id]] = id;
@@ -109,7 +97,8 @@ json bert_json(const ModelConfig& model) {
 
 std::vector<std::string> bert_misses(const ModelConfig& model) {
   return not_met(
-      {{head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels"}});
+      {{head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels"},
+       {model.num_tokentypes > 0, "--num-tokentypes 2"}});
 }
 
 // The decoder repeats the embedding, a bias of answers would shift all positions alike, and older files hold unused
@@ -134,6 +123,45 @@ TensorNames::Entry norm_part(std::string_view ours, std::string_view now, std::s
 }
 
 }  // namespace
+
+ModelConfig read_encoder(ConfigReader& from) {
+  ModelConfig model = read_sizes(from);
+  model.model_type = ModelType::Bert;
+  model.norm_epsilon = from.number("layer_norm_eps");
+  model.hidden_dropout = from.number("hidden_dropout_prob");
+  model.attention_dropout = from.number("attention_probs_dropout_prob");
+  model.num_tokentypes = from.size("type_vocab_size");
+  if (model.num_tokentypes != 1 && model.num_tokentypes != 2)
+    from.problem(fmt::format("'type_vocab_size' is {}; only 1 and 2 are supported", model.num_tokentypes));
+  read_gelu(from, "hidden_act", model);
+  return model;
+}
+
+json encoder_json(const ModelConfig& model) {
+  json config = sizes_json(model);
+  config.update({{"hidden_act", gelu_name(model)},
+                 {"type_vocab_size", model.num_tokentypes},
+                 {"position_embedding_type", "absolute"},
+                 {"layer_norm_eps", model.norm_epsilon},
+                 {"hidden_dropout_prob", model.hidden_dropout},
+                 {"attention_probs_dropout_prob", model.attention_dropout}});
+  return config;
+}
+
+std::vector<std::string> masked_words_miss(const ModelConfig& model) {
+  return not_met(
+      {{head_width(model) * model.num_attention_heads == model.hidden_size, "no other --kv-channels"},
+       {!has_task_head(model), "a head that predicts masked tokens"},
+       {has_task_head(model) || model.bert_no_binary_head, "--bert-no-binary-head"}});
+}
+
+void read_masked_words(ConfigReader& from, ModelConfig& model, const char* architecture) {
+  model.bert_no_binary_head = true;
+  const json& kind = from.value("architectures");
+  if (!kind.is_null() && kind != json({architecture}))
+    from.problem(
+        fmt::format("'architectures' is {}; only {} is supported", printable_json(kind), architecture));
+}
 
 const HuggingFaceFamily& bert_family() {
   static const HuggingFaceFamily kFamily{

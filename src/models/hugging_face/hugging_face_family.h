@@ -95,6 +95,14 @@ void read_head_width(ConfigReader& from, ModelConfig& model);
 nlohmann::json llama_json(const ModelConfig& model);
 std::vector<TiedTensors> tied_head(const ModelConfig& model);
 
+// Shared by encoders. read_encoder and encoder_json read and write the fields that BERT and RoBERTa have alike. For
+// families that are converted with the head for masked tokens alone, read_masked_words reports every other
+// architecture, and masked_words_miss says what a model lacks.
+ModelConfig read_encoder(ConfigReader& from);
+nlohmann::json encoder_json(const ModelConfig& model);
+void read_masked_words(ConfigReader& from, ModelConfig& model, const char* architecture);
+std::vector<std::string> masked_words_miss(const ModelConfig& model);
+
 // The names, and the names of the norms of queries and keys.
 TensorNames with_head_norms(TensorNames names);
 
