@@ -263,6 +263,8 @@ void rows_by_id(std::vector<OpCase>& cases) {
          const Tensor ids = run.in(DType::I32, {m.rows}, whole(m.rows, 2, 20));  // some not held
          run.ops().embedding(run.stream(), run.exact(run.dtype(), m.shape()), table, ids, 4, false);
          run.ops().embedding(run.stream(), run.out(m.shape(), normal(m.size(), 3)), table, ids, 4, true);
+         // The first id may be negative: the table begins with rows of no id.
+         run.ops().embedding(run.stream(), run.exact(run.dtype(), m.shape()), table, ids, -2, false);
        })});
   const auto gradients = [](OpRun& run, int64_t rows, int64_t columns, int64_t held, int64_t limit) {
     run.ops().embedding_backward(

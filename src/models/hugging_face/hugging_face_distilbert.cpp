@@ -12,7 +12,7 @@ constexpr double kDistilBertEpsilon = 1e-12;
 ConfigFields distilbert_fields() {
   return {field({"vocab_size"}, 30522),
           field({"max_position_embeddings"}, 512),
-          unused({"sinusoidal_pos_embds"}, false),  // the initial values of the table of positions
+          unused({"sinusoidal_pos_embds"}, false),  // it decides only initial values
           field({"num_hidden_layers", "n_layers"}, 6),
           field({"num_attention_heads", "n_heads"}, 12),
           field({"hidden_size", "dim"}, 768),
@@ -27,7 +27,7 @@ ConfigFields distilbert_fields() {
           unused({"eos_token_id"}),
           unused({"bos_token_id"}),
           fixed("tie_word_embeddings", true),
-          field({"architectures"}, nullptr),  // of the base class
+          field({"architectures"}, nullptr),  // the base class has it
           unused({"use_cache"}).beyond_class(),
           unused({"tie_weights_"}).beyond_class()};
 }

@@ -31,7 +31,7 @@ ConfigFields roberta_fields(int64_t vocabulary) {
           fixed("is_decoder", false),
           fixed("add_cross_attention", false),
           fixed("tie_word_embeddings", true),
-          field({"architectures"}, nullptr),  // of the base class
+          field({"architectures"}, nullptr),  // the base class has it
           fixed("position_embedding_type", "absolute").beyond_class(),
           unused({"output_past"}).beyond_class()};
 }
