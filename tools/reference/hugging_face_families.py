@@ -72,7 +72,7 @@ def write_golden(family):
     logits = model(ids[None], **pair_of(config, len(ids))).logits[0]
     mean_loss(model, ids).backward()
     gradients = {}
-    for name, tensor in saved_names(model, {name: p.grad for name, p in model.named_parameters()}).items():
+    for name, tensor in saved_names(model, {name: p.grad for name, p in model.named_parameters(remove_duplicate=False)}).items():
         gradients[name] = tensor.float()
     losses = trained(model, ids)
     model = opened(folder, config)

@@ -157,10 +157,11 @@ std::vector<std::string> masked_words_miss(const ModelConfig& model) {
 
 void read_masked_words(ConfigReader& from, ModelConfig& model, const char* architecture) {
   model.bert_no_binary_head = true;
-  const json& kind = from.value("architectures");
-  if (!kind.is_null() && kind != json({architecture}))
-    from.problem(
-        fmt::format("'architectures' is {}; only {} is supported", printable_json(kind), architecture));
+  const json& kinds = from.value("architectures");
+  if (kinds.is_null() || kinds == json({architecture})) return;
+  const json& shown = kinds.is_array() && kinds.size() == 1 ? kinds.front() : kinds;
+  from.problem(
+      fmt::format("'architectures' is {}; only \"{}\" is supported", printable_json(shown), architecture));
 }
 
 const HuggingFaceFamily& bert_family() {
