@@ -48,6 +48,8 @@ TEST_P(HuggingFaceFields, AreThoseOfTheClassWithItsDefaults) {
   const json& theta = family.at("rope_theta");
   const char* const base = ours.contains("rotary_emb_base") ? "rotary_emb_base" : "rope_theta";
   EXPECT_EQ(ours.contains(base) ? ours.at(base).at("default") : json(), theta);
+  const char* const local = "rope_local_base_freq";
+  EXPECT_EQ(ours.contains(local) ? ours.at(local).at("default") : json(), family.value(local, json()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFaceFields,

@@ -42,8 +42,10 @@ def installed():
     for name, kind in CLASSES.items():
         kind = getattr(transformers, kind)
         own = {field: value for field, value in defaults(kind).items() if field not in common}
-        families[name] = {"fields": own, "other_names": kind.attribute_map,
-                          "rope_theta": getattr(kind, "default_theta", None) if "rope_parameters" in own else None}
+        theta = getattr(kind, "default_theta", None) if "rope_parameters" in own else None
+        families[name] = {"fields": own, "other_names": kind.attribute_map, "rope_theta": theta}
+        if isinstance(theta, dict):  # layers with a window have another base
+            families[name] |= {"rope_theta": theta["global"], "rope_local_base_freq": theta["local"]}
     return {"transformers": transformers.__version__, "common": common, "families": families,
             "rope_parameters": sorted(rope.RopeParameters.__annotations__),
             "rope_types": sorted(rope.ROPE_INIT_FUNCTIONS)}

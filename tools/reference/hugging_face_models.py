@@ -46,7 +46,9 @@ DENSE = {"vocab_size": VOCABULARY, "hidden_size": 12, "intermediate_size": 14, "
 MISTRAL = {**DENSE, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 5}
 MINISTRAL = {**DENSE, "model_type": "ministral", "architectures": ["MinistralForCausalLM"], "sliding_window": 4,
              "layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": True}
-QWEN2_DENSE = {**DENSE, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 16}
+QWEN2_DENSE = {**DENSE, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 16,
+               "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0,
+               "layer_types": ["sliding_attention", "full_attention"]}
 del QWEN2_DENSE["head_dim"]
 QWEN3_DENSE = {**DENSE, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": False,
                "tie_word_embeddings": True, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
@@ -74,7 +76,36 @@ STARCODER2 = {"model_type": "starcoder2", "architectures": ["Starcoder2ForCausal
               "num_key_value_heads": 2, "hidden_act": "gelu_new", "max_position_embeddings": POSITIONS,
               "initializer_range": 0.12, "norm_epsilon": 1e-5, "use_cache": True, "tie_word_embeddings": True,
               "attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0, "use_bias": True,
-              "sliding_window": None, "rope_theta": 10000.0}
+              "sliding_window": 6, "rope_theta": 10000.0}
+TWO_KINDS = {"layer_types": ["sliding_attention", "full_attention"], "attention_bias": False}
+GEMMA2 = {**{name: value for name, value in DENSE.items() if name != "hidden_act"}, **TWO_KINDS, "model_type": "gemma2",
+          "architectures": ["Gemma2ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 5,
+          "sliding_window": 5, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5, "tie_word_embeddings": True}
+GEMMA3 = {**GEMMA2, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "sliding_window": 4,
+          "final_logit_softcapping": None,
+          "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+                              "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
+for name in ("attn_logit_softcapping", "rope_theta"):
+    del GEMMA3[name]
+OLMO2 = {**DENSE, "model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "hidden_size": 24, "attention_bias": False}
+del OLMO2["head_dim"]
+OLMO3 = {**OLMO2, **TWO_KINDS, "model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], "sliding_window": 5,
+         "rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8,
+                                                "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.25,
+                                                "rope_theta": 500000.0},
+                             "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0}}}
+del OLMO3["rope_theta"]
+GRANITE = {**OLMO2, "model_type": "granite", "architectures": ["GraniteForCausalLM"], "mlp_bias": True, "attention_bias": True,
+           "attention_multiplier": 0.375, "embedding_multiplier": 3.0, "residual_multiplier": 0.22, "logits_scaling": 1.5}
+SMOLLM3 = {**OLMO2, "model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "mlp_bias": False, "num_hidden_layers": 4,
+           "no_rope_layers": [1, 0, 1, 0], "use_sliding_window": True, "sliding_window": 5, "tie_word_embeddings": True,
+           "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"]}
+GPT_OSS = {**DENSE, "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_local_experts": 4,
+           "num_experts_per_tok": 2, "experts_per_token": 2, "attention_bias": True, "swiglu_limit": 1.25, "sliding_window": 5,
+           "layer_types": ["sliding_attention", "full_attention"], "output_router_logits": False,
+           "rope_theta": 150000.0, "initial_context_length": 8,
+           "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 32.0,
+                            "beta_slow": 1.0, "truncate": False}}
 OPT = {"model_type": "opt", "architectures": ["OPTForCausalLM"], "vocab_size": VOCABULARY, "hidden_size": 12,
        "word_embed_proj_dim": 12, "ffn_dim": 22, "num_hidden_layers": 2, "num_attention_heads": 2, "activation_function": "relu",
        "max_position_embeddings": POSITIONS, "do_layer_norm_before": True, "dropout": 0.0, "attention_dropout": 0.0,
@@ -92,14 +123,24 @@ DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertForMasked
               "dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.12, "sinusoidal_pos_embds": False,
               "pad_token_id": None, "tie_word_embeddings": True}
 PUBLISHED = {config["model_type"]: config for config in (MISTRAL, MINISTRAL, QWEN2_DENSE, QWEN3_DENSE, PHI3, GLM4, KIMI, NEOX,
-                                                         STARCODER2, OPT, ROBERTA, XLM_ROBERTA, DISTILBERT)}
+                                                         STARCODER2, GEMMA2, GEMMA3, OLMO2, OLMO3, GRANITE, SMOLLM3, GPT_OSS,
+                                                         OPT, ROBERTA, XLM_ROBERTA, DISTILBERT)}
+# Other forms of some families.
+PUBLISHED["gpt_neox_parallel"] = {**NEOX, "use_parallel_residual": True}
+PUBLISHED["mixtral_window"] = {**MIXTRAL, "sliding_window": 5, "rope_theta": 10000.0}
+PUBLISHED["qwen2_moe_windows"] = {**QWEN2, "use_sliding_window": True, "sliding_window": 4, "rope_theta": 10000.0,
+                                  "layer_types": ["sliding_attention", "full_attention"]}
+for name in ("mixtral_window", "qwen2_moe_windows"):
+    for other in ("rope_parameters", "router_aux_loss_coef", "router_jitter_noise", "max_window_layers"):
+        PUBLISHED[name].pop(other, None)
 MODELS = {config["model_type"]: config for config in (GPT2, LLAMA, MIXTRAL, QWEN2, QWEN3, DEEPSEEK, BERT)} | PUBLISHED
 CLASSES = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "mistral": "MistralConfig", "ministral": "MinistralConfig",
            "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig",
            "starcoder2": "Starcoder2Config", "mixtral": "MixtralConfig", "qwen2_moe": "Qwen2MoeConfig",
-           "qwen3_moe": "Qwen3MoeConfig", "glm4_moe": "Glm4MoeConfig", "deepseek_v3": "DeepseekV3Config",
-           "kimi_k2": "DeepseekV3Config", "bert": "BertConfig", "opt": "OPTConfig", "roberta": "RobertaConfig",
-           "xlm-roberta": "XLMRobertaConfig", "distilbert": "DistilBertConfig"}
+           "qwen3_moe": "Qwen3MoeConfig", "gpt_oss": "GptOssConfig", "glm4_moe": "Glm4MoeConfig", "deepseek_v3": "DeepseekV3Config",
+           "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "olmo2": "Olmo2Config", "olmo3": "Olmo3Config",
+           "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "kimi_k2": "DeepseekV3Config", "bert": "BertConfig",
+           "opt": "OPTConfig", "roberta": "RobertaConfig", "xlm-roberta": "XLMRobertaConfig", "distilbert": "DistilBertConfig"}
 # Families that transformers opens only as another: with code beside the weights, which is the other's.
 OPENED_AS = {"kimi_k2": "deepseek_v3"}
 # Encoders that predict masked tokens.

@@ -173,6 +173,11 @@ def settings_of(config):
         return transformers.AutoConfig.from_pretrained(folder)
 
 
+def is_computed(name):
+    """Whether a buffer follows from the config: frequencies of rope, and the factor of a Gemma's embedding."""
+    return "inv_freq" in name or name.endswith("embed_scale")
+
+
 def make(config, folder, seed, fused=False):
     """Writes the random model of a config; the file says exactly what `config` does."""
     folder.mkdir()
@@ -181,7 +186,7 @@ def make(config, folder, seed, fused=False):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in sorted([*model.named_parameters(), *model.named_buffers()]):
-            if tensor.is_floating_point() and "inv_freq" not in name:
+            if tensor.is_floating_point() and not is_computed(name):
                 offset = 1.0 if "norm" in name.lower() and name.endswith("weight") and tensor.dim() == 1 else 0.0
                 tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.12 + offset)
     model.save_pretrained(folder, **({"save_original_format": False} if fused else {}))

@@ -6,6 +6,7 @@
 
 #include "config/commands/json.h"
 #include "config/fields/layer_kinds.h"
+#include "config/fields/layer_pattern.h"
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/rotary_frequencies.h"
@@ -94,6 +95,9 @@ json described(const ModelConfig& model) {
       fields.erase(name);
   else
     fields["window_attn_skip_freq"] = window_layers(model);
+  if (model.no_rope_freq)
+    fields["no_rope_freq"] = parse_layer_pattern(*model.no_rope_freq, model.num_layers, EveryNth::Last);
+  fields["softmax_scale"] = softmax_scale(model);
   const bool biases = !model.disable_bias_linear;
   fields.erase("disable_bias_linear");
   fields["add_qkv_bias"] = biases || model.add_qkv_bias;

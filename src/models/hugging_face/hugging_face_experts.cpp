@@ -162,8 +162,7 @@ std::vector<std::string> experts_miss(const ModelConfig& model) {
 
 ModelConfig read_mixtral(ConfigReader& from) {
   ModelConfig model = read_experts(from);
-  read_layer_types(from, model);
-  expect_wide_window(from, model);
+  read_one_window(from, model);
   read_balance_loss(from, model);
   return model;
 }
@@ -173,6 +172,7 @@ json mixtral_json(const ModelConfig& model) {
   config.erase("attention_bias");
   config["intermediate_size"] = expert_width(model);
   config["num_local_experts"] = *model.num_experts;
+  config["sliding_window"] = window_json(model);
   return config;
 }
 
@@ -198,10 +198,9 @@ ModelConfig read_qwen_moe(ConfigReader& from) {
 
 ModelConfig read_qwen3(ConfigReader& from) {
   ModelConfig model = read_qwen_moe(from);
-  read_layer_types(from, model);
   model.qk_layernorm = true;
   model.add_qkv_bias = model.add_attention_out_bias = from.flag("attention_bias");
-  expect_wide_window(from, model, from.flag("use_sliding_window"));
+  read_one_window(from, model, from.flag("use_sliding_window"));
   return model;
 }
 
@@ -215,7 +214,12 @@ json qwen_moe_json(const ModelConfig& model, const char* architecture, const cha
   return config;
 }
 
-json qwen3_json(const ModelConfig& model) { return qwen_moe_json(model, "Qwen3MoeForCausalLM", "qwen3_moe"); }
+json qwen3_json(const ModelConfig& model) {
+  json config = qwen_moe_json(model, "Qwen3MoeForCausalLM", "qwen3_moe");
+  config["sliding_window"] = window_json(model);
+  config["use_sliding_window"] = !config["sliding_window"].is_null();
+  return config;
+}
 
 std::vector<std::string> qwen3_misses(const ModelConfig& model) {
   return not_met({{model.qk_layernorm, "--qk-layernorm"},
@@ -226,11 +230,14 @@ std::vector<std::string> qwen3_misses(const ModelConfig& model) {
 }
 
 // Without 'layer_types' the first 'max_window_layers' have windows, every other one of them.
-void read_window_layers(ConfigReader& from, const ModelConfig& model) {
-  const bool windows = from.flag("use_sliding_window");
-  read_layer_types(from, model, windows && from.has("sliding_window") && window_covers_all(from, model));
+void read_window_layers(ConfigReader& from, ModelConfig& model) {
+  const auto window = from.flag("use_sliding_window") ? from.size_or_null("sliding_window") : std::nullopt;
+  from.value("sliding_window");
+  std::vector<bool> windows = all_but_every(2, model);
   const int64_t layers = from.size("max_window_layers");
-  expect_wide_window(from, model, windows && !from.has("layer_types") && layers > 0);
+  for (int64_t layer = 0; layer < std::ssize(windows); ++layer)
+    if (!window || layer >= layers) windows[static_cast<size_t>(layer)] = false;
+  read_windows(from, model, window, windows);
 }
 
 ModelConfig read_qwen2(ConfigReader& from) {
@@ -247,6 +254,9 @@ json qwen2_json(const ModelConfig& model) {
   config.erase("attention_bias");
   config["qkv_bias"] = model.add_qkv_bias;
   config["shared_expert_intermediate_size"] = *model.moe_shared_expert_intermediate_size;
+  config["sliding_window"] = window_json(model);
+  config["use_sliding_window"] = !config["sliding_window"].is_null();
+  config["layer_types"] = layer_types_json(model);
   return config;
 }
 

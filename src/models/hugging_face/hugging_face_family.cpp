@@ -15,6 +15,12 @@ using nlohmann::json;
 ModelConfig read_sizes(ConfigReader& from) {
   ModelConfig model;
   model.num_layers = from.size("num_hidden_layers");
+  constexpr int64_t kMostLayers = 1 << 20;
+  if (model.num_layers > kMostLayers) {
+    from.problem(fmt::format("'{}' is {}; at most {} are supported", from.name_of("num_hidden_layers"),
+                             model.num_layers, kMostLayers));
+    model.num_layers = 0;
+  }
   model.hidden_size = from.size("hidden_size");
   model.num_attention_heads = from.size("num_attention_heads");
   model.ffn_hidden_size = from.size("intermediate_size");
@@ -41,13 +47,10 @@ int64_t read_choices(ConfigReader& from, const char* experts, int64_t count) {
 }
 
 // Older files say "attention" for full attention.
-void read_layer_types(ConfigReader& from, const ModelConfig& model, bool windows_cover_all) {
+void read_layer_types(ConfigReader& from, const ModelConfig& model) {
   const json& types = from.value("layer_types");
   if (types.is_null()) return;
-  const auto full = [&](const json& type) {
-    return type == "full_attention" || type == "attention" ||
-           (windows_cover_all && type == "sliding_attention");
-  };
+  const auto full = [](const json& type) { return type == "full_attention" || type == "attention"; };
   if (!types.is_array() || !std::all_of(types.begin(), types.end(), full))
     from.problem(fmt::format("'layer_types' is {}; only layers of \"full_attention\" are supported",
                              printable_json(types)));
@@ -73,16 +76,34 @@ void read_windows(ConfigReader& from, ModelConfig& model, std::optional<int64_t>
     for (const json& type : types) windows.push_back(type == "sliding_attention");
   }
   const auto count = std::count(windows.begin(), windows.end(), true);
-  if (count == 0) return;
+  if (count == 0) return model.window_rotary_base.reset();
+  if (!window && from.knows("use_sliding_window") && !from.flag("use_sliding_window"))
+    return from.problem(fmt::format(
+        "'layer_types' gives {} layers a window, but 'use_sliding_window' is false; make it true, or remove the list",
+        count));
   if (!window || *window < 1)
     return from.problem(
         fmt::format("'sliding_window' is {}, but {} layers have a window; give a number of positions",
                     printable_json(from.value("sliding_window")), count));
-  if (*window >= *model.max_position_embeddings) return;
+  if (*window >= *model.max_position_embeddings && !model.window_rotary_base) return;
   model.window_size = WindowSize{*window - 1, 0};
   if (count == std::ssize(windows)) return;
   std::vector<int> entries(windows.begin(), windows.end());
   model.window_attn_skip_freq = fmt::format("[{}]", fmt::join(entries, ","));
+}
+
+std::vector<bool> all_but_every(int64_t each, const ModelConfig& model) {
+  std::vector<bool> layers;
+  for (int64_t number = 1; number <= model.num_layers; ++number) layers.push_back(number % each != 0);
+  return layers;
+}
+
+std::vector<bool> read_all_but_every(ConfigReader& from, const ModelConfig& model, const char* name) {
+  const int64_t each = from.size(name);
+  if (each < 1)
+    from.problem(
+        fmt::format("'{}' is {}; a number from 1 is needed", name, printable_json(from.value(name))));
+  return all_but_every(std::max<int64_t>(1, each), model);
 }
 
 json window_json(const ModelConfig& model) {
@@ -98,15 +119,15 @@ json layer_types_json(const ModelConfig& model) {
   return types;
 }
 
-bool window_covers_all(ConfigReader& from, const ModelConfig& model) {
-  const auto window = from.size_or_null("sliding_window");
-  return !window || *window >= *model.max_position_embeddings;
-}
-
-void expect_wide_window(ConfigReader& from, const ModelConfig& model, bool used) {
-  if (!window_covers_all(from, model) && used)
-    from.problem(fmt::format("'sliding_window' is {}; only windows of all {} positions are supported",
-                             printable_json(from.value("sliding_window")), *model.max_position_embeddings));
+void read_one_window(ConfigReader& from, ModelConfig& model, bool used) {
+  const auto window = used ? from.size_or_null("sliding_window") : std::nullopt;
+  if (!used) from.value("sliding_window");
+  read_windows(from, model, window,
+               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
+  const bool limits = window && *window < *model.max_position_embeddings;
+  const bool in_all = model.window_size && !model.window_attn_skip_freq;
+  if (limits && !in_all && from.knows("layer_types") && from.has("layer_types"))
+    from.problem("'layer_types': all layers have the window of 'sliding_window'; remove the list");
 }
 
 void read_gelu(ConfigReader& from, const char* key, ModelConfig& model, const char* others) {
@@ -128,13 +149,13 @@ std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>
   return missing;
 }
 
-std::vector<std::string> decoder_misses(const ModelConfig& model, bool experts) {
+std::vector<std::string> decoder_misses(const ModelConfig& model, bool experts, bool geglu) {
   return not_met(
       {{model.num_experts.has_value() == experts, experts ? "--num-experts" : "no --num-experts"},
        {model.normalization == Normalization::RmsNorm, "--normalization RMSNorm"},
        {!model.multi_latent_attention, "no --multi-latent-attention"},
        {model.position_embedding_type == PositionEmbedding::Rope, "--position-embedding-type rope"},
-       {model.swiglu, "--swiglu"},
+       {geglu ? model.geglu : model.swiglu, geglu ? "--geglu" : "--swiglu"},
        {model.hidden_dropout == 0, "--hidden-dropout 0"}});
 }
 

@@ -92,7 +92,13 @@ ConfigFields decoder_fields(const RopeStyle& rope = {});
 ModelConfig read_decoder(ConfigReader& from);
 void read_groups(ConfigReader& from, ModelConfig& model);
 void read_head_width(ConfigReader& from, ModelConfig& model);
+void read_biases(ConfigReader& from, ModelConfig& model);  // 'attention_bias' and 'mlp_bias'
 nlohmann::json llama_json(const ModelConfig& model);
+// Removes 'head_dim' if it follows from other fields, for classes that do not have it.
+void write_head_width_if_odd(nlohmann::json& config, const ModelConfig& model);
+// The factor of scores; it stays unset if it follows from the width of keys.
+void set_softmax_scale(ModelConfig& model, double scale);
+double softmax_scale(const ModelConfig& model);
 std::vector<TiedTensors> tied_head(const ModelConfig& model);
 
 // Shared by encoders. read_encoder and encoder_json read and write the fields that BERT and RoBERTa have alike. For
@@ -124,22 +130,38 @@ ConfigFields rope_fields(const RopeStyle& style);
 void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style = {});
 void write_rope(nlohmann::json& config, const ModelConfig& model, const RopeStyle& style = {});
 const ConfigFields& rope_parameters_fields();
+// Whether rope is not scaled.
+bool turns_plainly(const ModelConfig& model);
+
+// Rotary positions that differ between layers with and without a window: the default bases of both, and the name that
+// the former has outside 'rope_parameters' (null: none). 'rope_parameters' has an object for each of the two kinds of
+// layers; 'rope_theta' and 'rope_scaling' are of layers without a window.
+struct WindowRopeStyle {
+  double base = 1e4, window_base = 1e4;
+  const char* window_base_name = nullptr;
+};
+ConfigFields window_rope_fields(const WindowRopeStyle& style);
+void read_window_rope(ConfigReader& from, ModelConfig& model, const WindowRopeStyle& style);
+void write_window_rope(nlohmann::json& config, const ModelConfig& model);
+
+// For each layer, whether its number, counted from 1, is not a multiple of the field `name`, or of `each`. A number
+// below 1 is a problem.
+std::vector<bool> read_all_but_every(ConfigReader& from, const ModelConfig& model, const char* name);
+std::vector<bool> all_but_every(int64_t each, const ModelConfig& model);
 
 // Reads the windows of layers, of `window` positions, the token's own included; none: no layer can have one. `windows`
-// says which layers have one if the file has no 'layer_types'.
+// says which layers have one if the file has no 'layer_types'. Call it after rope is read: a window that covers all
+// positions counts as none, unless layers with one have another base of rope.
 void read_windows(ConfigReader& from, ModelConfig& model, std::optional<int64_t> window,
                   std::vector<bool> windows);
 // The 'sliding_window' of a model, null if no layer has one, and its 'layer_types'.
 nlohmann::json window_json(const ModelConfig& model);
 nlohmann::json layer_types_json(const ModelConfig& model);
 
-// Reads 'layer_types' of a model in which every layer attends to all earlier positions, including layers with a window
-// if `windows_cover_all`.
-void read_layer_types(ConfigReader& from, const ModelConfig& model, bool windows_cover_all = false);
-// Whether each position attends to all earlier positions although attention is limited to the last 'sliding_window'.
-bool window_covers_all(ConfigReader& from, const ModelConfig& model);
-// Reports a window that does not cover all positions, if it is `used`.
-void expect_wide_window(ConfigReader& from, const ModelConfig& model, bool used = true);
+// Reads the window of a model in which all layers have it, if it is `used`, and 'layer_types' if the family has it.
+void read_one_window(ConfigReader& from, ModelConfig& model, bool used = true);
+// Reads 'layer_types' of a model in which every layer attends to all earlier positions.
+void read_layer_types(ConfigReader& from, const ModelConfig& model);
 
 // Reads 'num_experts_per_tok', at most `count`, the number of experts, which the field `experts` gives.
 int64_t read_choices(ConfigReader& from, const char* experts, int64_t count);
@@ -151,7 +173,7 @@ const char* gelu_name(const ModelConfig& model);
 // `missing` and the texts of the requirements that are not met.
 std::vector<std::string> not_met(const std::vector<std::pair<bool, const char*>>& needs,
                                  std::vector<std::string> missing = {});
-// What all families of Llama need; `experts`: whether their layers have experts.
-std::vector<std::string> decoder_misses(const ModelConfig& model, bool experts = false);
+// What all families of Llama need; `experts`: whether their layers have experts; `geglu`: their gates are GELUs.
+std::vector<std::string> decoder_misses(const ModelConfig& model, bool experts = false, bool geglu = false);
 
 }  // namespace trifold

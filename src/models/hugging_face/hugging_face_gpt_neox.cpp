@@ -1,5 +1,6 @@
-// GPT-NeoX, as in RedPajama-INCITE: a GPT with rotary positions in a part of each head, whose tensor of queries, keys
-// and values has the rows of each head together. Attention and feed-forward network must be in turn.
+// GPT-NeoX: a GPT with rotary positions in a part of each head, whose tensor of queries, keys and values has the rows of
+// each head together. Attention and feed-forward network are in parallel, as in Pythia, or in turn, as in
+// RedPajama-INCITE.
 #include "models/hugging_face/hugging_face_family.h"
 
 namespace trifold {
@@ -34,8 +35,7 @@ ModelConfig read_neox(ConfigReader& from) {
   model.attention_dropout = from.number("attention_dropout");
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
   model.disable_bias_linear = model.add_mlp_bias = !from.flag("attention_bias");
-  if (from.flag("use_parallel_residual"))
-    from.problem("'use_parallel_residual' is true; only false is supported");
+  if (from.flag("use_parallel_residual")) model.parallel_residual = ParallelResidual::TwoNorms;
   read_gelu(from, "hidden_act", model);
   read_rope(from, model, kNeoxRope);
   return model;
@@ -50,7 +50,7 @@ json neox_json(const ModelConfig& model) {
                  {"hidden_dropout", model.hidden_dropout},
                  {"attention_dropout", model.attention_dropout},
                  {"attention_bias", !model.disable_bias_linear || model.add_qkv_bias},
-                 {"use_parallel_residual", false}});
+                 {"use_parallel_residual", model.parallel_residual != ParallelResidual::None}});
   write_rope(config, model, kNeoxRope);
   return config;
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/hugging_face/hugging_face_family.h"
 
@@ -38,13 +39,6 @@ ConfigFields llama_fields() {
                  rope_fields({})});
 }
 
-// Biases of the projections of attention, and of the feed-forward network.
-void set_biases(ModelConfig& model, bool attention, bool mlp) {
-  model.disable_bias_linear = !(attention && mlp);
-  model.add_qkv_bias = model.add_attention_out_bias = attention && !mlp;
-  model.add_mlp_bias = mlp && !attention;
-}
-
 }  // namespace
 
 ConfigFields decoder_fields(const RopeStyle& rope) {
@@ -79,13 +73,41 @@ void read_head_width(ConfigReader& from, ModelConfig& model) {
   if (width * heads != model.hidden_size) model.kv_channels = width;
 }
 
+void write_head_width_if_odd(json& config, const ModelConfig& model) {
+  if (head_width(model) * model.num_attention_heads == model.hidden_size) config.erase("head_dim");
+}
+
+void read_biases(ConfigReader& from, ModelConfig& model) {
+  const bool attention = from.flag("attention_bias"), mlp = from.flag("mlp_bias");
+  model.disable_bias_linear = !(attention && mlp);
+  model.add_qkv_bias = model.add_attention_out_bias = attention && !mlp;
+  model.add_mlp_bias = mlp && !attention;
+}
+
+namespace {
+
+double usual_softmax_scale(const ModelConfig& model) {
+  return 1 / std::sqrt(static_cast<double>(key_width(model)));
+}
+
+}  // namespace
+
+// A model without heads is rejected later, by the rules of a run.
+void set_softmax_scale(ModelConfig& model, double scale) {
+  if (model.num_attention_heads > 0 && scale != usual_softmax_scale(model)) model.softmax_scale = scale;
+}
+
+double softmax_scale(const ModelConfig& model) {
+  return model.softmax_scale.value_or(usual_softmax_scale(model));
+}
+
 namespace {
 
 ModelConfig read_llama(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_layer_types(from, model);
-  set_biases(model, from.flag("attention_bias"), from.flag("mlp_bias"));
+  read_biases(from, model);
   read_rope(from, model);
   return model;
 }

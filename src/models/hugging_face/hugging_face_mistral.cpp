@@ -20,22 +20,26 @@ ConfigFields mistral_fields(bool types_of_class) {
                  decoder_fields()});
 }
 
-ModelConfig read_mistral(ConfigReader& from) {
+// Everything but windows.
+ModelConfig read_decoder_and_rope(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_rope(from, model);
-  // Without a list of types, all layers have the window.
-  const auto window = from.size_or_null("sliding_window");
-  read_windows(from, model, window,
-               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
   return model;
 }
 
-// Mistral's window holds for all layers, whatever their types are.
-ModelConfig read_one_window(ConfigReader& from) {
-  ModelConfig model = read_mistral(from);
-  if (from.has("layer_types") && model.window_size && model.window_attn_skip_freq)
-    from.problem("'layer_types': a Mistral has one 'sliding_window' for all layers; remove the list");
+ModelConfig read_mistral(ConfigReader& from) {
+  ModelConfig model = read_decoder_and_rope(from);
+  read_one_window(from, model);
+  return model;
+}
+
+// Without a list of types, all layers have the window.
+ModelConfig read_ministral(ConfigReader& from) {
+  ModelConfig model = read_decoder_and_rope(from);
+  const auto window = from.size_or_null("sliding_window");
+  read_windows(from, model, window,
+               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
   return model;
 }
 
@@ -58,7 +62,7 @@ const HuggingFaceFamily& mistral_family() {
       .type = "mistral",
       .fields = mistral_fields(false),
       .names = llama_family().names,
-      .read = read_one_window,
+      .read = read_mistral,
       .write = [](const ModelConfig& model) { return mistral_json(model, "MistralForCausalLM", "mistral"); },
       .missing = mistral_misses,
       .ignores = llama_family().ignores,
@@ -72,7 +76,7 @@ const HuggingFaceFamily& ministral_family() {
                                          .type = "ministral",
                                          .fields = mistral_fields(true),
                                          .names = llama_family().names,
-                                         .read = read_mistral,
+                                         .read = read_ministral,
                                          .write =
                                              [](const ModelConfig& model) {
                                                json config =

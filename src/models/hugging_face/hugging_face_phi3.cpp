@@ -49,19 +49,12 @@ ConfigFields phi3_fields() {
                  rope});
 }
 
-// Whether rope turns as it is: transformers takes every other type of a Phi-3 for longrope, or refuses it.
-bool turns_plainly(const ModelConfig& model) {
-  return !model.use_rope_scaling && model.rotary_seq_len_interpolation_factor == 1 &&
-         model.rope_type == RopeType::Rope;
-}
-
 ModelConfig read_phi3(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_rope(from, model, kPhi3Rope);
-  const auto window = from.size_or_null("sliding_window");
-  read_windows(from, model, window,
-               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
+  read_one_window(from, model);
+  // transformers takes every other type of a Phi-3 for longrope, or refuses it.
   if (!turns_plainly(model))
     from.problem("'rope_scaling': a Phi-3 has the types default and longrope, and only default is supported");
   return model;
@@ -70,7 +63,7 @@ ModelConfig read_phi3(ConfigReader& from) {
 json phi3_json(const ModelConfig& model) {
   json config = llama_json(model);
   for (const char* other : {"attention_bias", "mlp_bias"}) config.erase(other);
-  if (head_width(model) * model.num_attention_heads == model.hidden_size) config.erase("head_dim");
+  write_head_width_if_odd(config, model);
   config["architectures"] = {"Phi3ForCausalLM"};
   config["model_type"] = "phi3";
   config["sliding_window"] = window_json(model);

@@ -66,7 +66,7 @@ json qwen_json(const ModelConfig& model, const char* architecture, const char* t
 json qwen2_dense_json(const ModelConfig& model) {
   json config = qwen_json(model, "Qwen2ForCausalLM", "qwen2");
   config.erase("attention_bias");
-  if (head_width(model) * model.num_attention_heads == model.hidden_size) config.erase("head_dim");
+  write_head_width_if_odd(config, model);
   return config;
 }
 

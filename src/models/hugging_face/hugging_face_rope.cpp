@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
@@ -38,7 +40,7 @@ double needed(ConfigReader& rope, const char* name, double low, double high) {
 // The positions of the original training: a field of the file takes precedence over a field of the object.
 int64_t original_positions(ConfigReader& from, ConfigReader& rope, const ModelConfig& model) {
   const char* name = "original_max_position_embeddings";
-  const bool outside = from.has(name);
+  const bool outside = from.knows(name) && from.has(name);
   if (!outside && !rope.has(name)) return *model.max_position_embeddings;
   const json& value = outside ? from.value(name) : rope.value(name);
   const double positions = value.is_number() ? value.get<double>() : 0;
@@ -181,6 +183,11 @@ void set_fraction(ConfigReader& where, const char* name, ModelConfig& model, con
 
 }  // namespace
 
+bool turns_plainly(const ModelConfig& model) {
+  return !model.use_rope_scaling && model.rotary_seq_len_interpolation_factor == 1 &&
+         model.rope_type == RopeType::Rope;
+}
+
 // 'rope_scaling' replaces 'rope_parameters'. The base is the object's, or else the file's, or else the family's
 // default.
 void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style) {
@@ -206,18 +213,19 @@ void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style) {
   from.add_problems_of(rope, key);
 }
 
-void write_rope(json& config, const ModelConfig& model, const RopeStyle& style) {
-  config[style.base_name] = model.rotary_base;
-  if (style.partial) config[style.fraction_name] = model.rotary_percent;
+namespace {
+
+// The scaling of frequencies as 'rope_scaling' has it; null if there is none.
+json scaling_json(const ModelConfig& model) {
   if (model.use_rope_scaling)
-    config["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", model.rope_scaling_factor},
-                              {"low_freq_factor", model.rope_scaling_low_freq_factor},
-                              {"high_freq_factor", model.rope_scaling_high_freq_factor},
-                              {"original_max_position_embeddings", model.rope_scaling_original_positions}};
+    return {{"rope_type", "llama3"},
+            {"factor", model.rope_scaling_factor},
+            {"low_freq_factor", model.rope_scaling_low_freq_factor},
+            {"high_freq_factor", model.rope_scaling_high_freq_factor},
+            {"original_max_position_embeddings", model.rope_scaling_original_positions}};
   if (model.rotary_seq_len_interpolation_factor != 1)
-    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", model.rotary_seq_len_interpolation_factor}};
-  if (model.rope_type != RopeType::Yarn) return;
+    return {{"rope_type", "linear"}, {"factor", model.rotary_seq_len_interpolation_factor}};
+  if (model.rope_type != RopeType::Yarn) return {};
   json rope{{model.multi_latent_attention ? "type" : "rope_type", "yarn"},
             {"factor", model.rotary_scaling_factor},
             {"original_max_position_embeddings", model.original_max_position_embeddings},
@@ -232,7 +240,119 @@ void write_rope(json& config, const ModelConfig& model, const RopeStyle& style) 
   if (!model.multi_latent_attention || model.rotary_attention_factor || !follows)
     rope["attention_factor"] =
         model.rotary_attention_factor.value_or(growth_at(model.mscale) / growth_at(model.mscale_all_dim));
-  config["rope_scaling"] = std::move(rope);
+  return rope;
+}
+
+}  // namespace
+
+void write_rope(json& config, const ModelConfig& model, const RopeStyle& style) {
+  config[style.base_name] = model.rotary_base;
+  if (style.partial) config[style.fraction_name] = model.rotary_percent;
+  if (json scaling = scaling_json(model); !scaling.is_null()) config["rope_scaling"] = std::move(scaling);
+}
+
+ConfigFields window_rope_fields(const WindowRopeStyle& style) {
+  ConfigFields fields{field({"rope_parameters"}, nullptr), field({"rope_scaling"}, nullptr).beyond_class(),
+                      field({"rope_theta"}, style.base).beyond_class(),
+                      fixed("partial_rotary_factor", 1).beyond_class()};
+  if (style.window_base_name != nullptr)
+    fields.push_back(field({style.window_base_name}, style.window_base).beyond_class());
+  return fields;
+}
+
+namespace {
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+// The objects of both kinds of layers in 'rope_parameters', the first with what 'rope_scaling' adds to it.
+struct RopeOfKinds {
+  json full = json::object(), sliding = json::object();
+};
+
+RopeOfKinds read_kinds_of_rope(ConfigReader& from) {
+  static const ConfigFields kKinds{field({kFull}, nullptr), field({kSliding}, nullptr)};
+  RopeOfKinds kinds;
+  const json& nested = from.value("rope_parameters");
+  if (nested.is_object()) {
+    ConfigReader reader(nested, kKinds, false);
+    for (const auto& [name, object] : {std::pair(kFull, &kinds.full), {kSliding, &kinds.sliding}}) {
+      const json& value = reader.value(name);
+      if (value.is_object())
+        *object = value;
+      else if (!value.is_null())
+        reader.problem(fmt::format("'{}' is {}; an object is needed", name, printable_json(value)));
+    }
+    from.add_problems_of(reader, "rope_parameters");
+  } else if (!nested.is_null()) {
+    from.problem("'rope_parameters' is not an object");
+  }
+  const json& scaling = from.value("rope_scaling");
+  if (scaling.is_null()) return kinds;
+  if (!scaling.is_object())
+    from.problem("'rope_scaling' is not an object");
+  else if (scaling.contains("type") && !scaling.contains("rope_type"))
+    from.problem("'rope_scaling' says 'type', which transformers does not read here; call it 'rope_type'");
+  else
+    kinds.full.update(scaling);
+  return kinds;
+}
+
+void read_rope_of_kind(ConfigReader& from, const json& object, const char* kind, ModelConfig& model) {
+  ConfigReader rope(object, rope_parameters_fields(), false);
+  if (rope.has("rope_theta")) model.rotary_base = rope.number("rope_theta");
+  if (rope.has("partial_rotary_factor")) set_fraction(rope, "partial_rotary_factor", model, {});
+  read_kind(from, rope, model);
+  from.add_problems_of(rope, kind);
+}
+
+// Whether the frequencies that rope parameters give to heads of any width are equal.
+bool same_rope(const ModelConfig& a, const ModelConfig& b) {
+  const auto values = [](const ModelConfig& model) {
+    return std::tie(model.rotary_base, model.use_rope_scaling, model.rope_scaling_factor,
+                    model.rope_scaling_low_freq_factor, model.rope_scaling_high_freq_factor,
+                    model.rope_scaling_original_positions, model.rotary_seq_len_interpolation_factor,
+                    model.rope_type, model.rotary_scaling_factor, model.original_max_position_embeddings,
+                    model.beta_fast, model.beta_slow, model.mscale, model.mscale_all_dim,
+                    model.rotary_attention_factor, model.rope_no_truncate);
+  };
+  return values(a) == values(b);
+}
+
+}  // namespace
+
+void read_window_rope(ConfigReader& from, ModelConfig& model, const WindowRopeStyle& style) {
+  const RopeOfKinds kinds = read_kinds_of_rope(from);
+  ModelConfig windowed = model;
+  model.rotary_base = from.number("rope_theta");
+  windowed.rotary_base =
+      style.window_base_name != nullptr ? from.number(style.window_base_name) : style.window_base;
+  read_rope_of_kind(from, kinds.full, kFull, model);
+  read_rope_of_kind(from, kinds.sliding, kSliding, windowed);
+  const bool lost = style.window_base_name == nullptr && from.has("rope_theta") &&
+                    from.number("rope_theta") != style.window_base && !kinds.sliding.contains("rope_theta");
+  if (lost)
+    from.problem(
+        fmt::format("'rope_theta' is {}, which transformers gives to layers without a window alone: give "
+                    "the base of each kind of layers in 'rope_parameters'",
+                    from.number("rope_theta")));
+  if (same_rope(windowed, model)) return;
+  model.window_rotary_base = windowed.rotary_base;
+  if (!turns_plainly(windowed))
+    from.problem(
+        "'rope_parameters': 'sliding_attention' has another scaling than 'full_attention'; only the type "
+        "default or the same is supported");
+}
+
+void write_window_rope(json& config, const ModelConfig& model) {
+  for (const char* older : {"rope_theta", "rope_scaling"}) config.erase(older);
+  const json plain{{"rope_type", "default"}};
+  json full = scaling_json(model);
+  if (full.is_null()) full = plain;
+  json sliding = model.window_rotary_base ? plain : full;
+  full["rope_theta"] = model.rotary_base;
+  sliding["rope_theta"] = model.window_rotary_base.value_or(model.rotary_base);
+  config["rope_parameters"] = {{kFull, std::move(full)}, {kSliding, std::move(sliding)}};
 }
 
 }  // namespace trifold

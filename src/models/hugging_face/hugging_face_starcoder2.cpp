@@ -49,9 +49,7 @@ ModelConfig read_starcoder2(ConfigReader& from) {
   model.disable_bias_linear = !from.flag("use_bias");
   model.untie_embeddings_and_output_weights = !from.flag("tie_word_embeddings");
   read_gelu(from, "hidden_act", model);
-  const auto window = from.size_or_null("sliding_window");
-  read_windows(from, model, window,
-               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
+  read_one_window(from, model);
   return model;
 }
 
