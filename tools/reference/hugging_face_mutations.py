@@ -187,7 +187,8 @@ def make(config, folder, seed, fused=False):
     with torch.no_grad():
         for name, tensor in sorted([*model.named_parameters(), *model.named_buffers()]):
             if tensor.is_floating_point() and not is_computed(name):
-                offset = 1.0 if "norm" in name.lower() and name.endswith("weight") and tensor.dim() == 1 else 0.0
+                is_gain = "norm" in name.lower() and name.endswith("weight") and tensor.dim() == 1
+                offset = tensor.mean() if is_gain else 0.0  # 1, or 0 where the model adds 1
                 tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.12 + offset)
     model.save_pretrained(folder, **({"save_original_format": False} if fused else {}))
     (folder / "config.json").write_text(json.dumps(config))
