@@ -12,6 +12,12 @@ namespace {
 
 bool has_bias(const TransformerShape& shape) { return shape.bias || shape.mlp_bias; }
 
+ExpertsShape with_biases(const TransformerShape& shape) {
+  ExpertsShape experts = shape.experts;
+  experts.bias = has_bias(shape);
+  return experts;
+}
+
 // down(activation(up(x)))
 class OneNetwork final : public FeedForward {
  public:
@@ -91,7 +97,7 @@ class ManyNetworks final : public FeedForward {
  public:
   ManyNetworks(BlockBuilder& builder, const std::string& name, const TransformerShape& shape)
       : selective_(shape.recompute_selective),
-        experts_(builder, name, shape.experts, shape.width, shape.ffn, shape.activation,
+        experts_(builder, name, with_biases(shape), shape.width, shape.ffn, shape.activation,
                  {Init::Kind::Normal, shape.init_std}, {Init::Kind::Normal, shape.output_init_std}) {
     if (shape.shared_ffn > 0) shared_.emplace(builder, name + ".shared", shape, shape.shared_ffn);
     if (shape.shared_gate)

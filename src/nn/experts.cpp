@@ -33,10 +33,17 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
       bias_(shape.selection_bias
                 ? std::optional<ParamId>(builder.buffer(name + ".router.bias", {shape.experts}))
                 : std::nullopt),
+      router_bias_(shape.bias
+                       ? std::optional<ParamId>(builder.replicated(
+                             name + ".router.logits.bias", {shape.experts}, {Init::Kind::Zeros}, false))
+                       : std::nullopt),
       up_(activation.gated()
               ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
               : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true)),
       down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
+      biases_(shape.bias ? std::optional<ExpertBiases>(std::in_place, builder, name + ".experts",
+                                                       shape.experts, width, ffn, activation.gated())
+                         : std::nullopt),
       balance_(builder.loss_term(ExpertReports::kBalance)),
       z_(builder.loss_term(ExpertReports::kZ)),
       choices_(builder.counter(ExpertReports::kChoices, shape.experts)),
@@ -184,6 +191,7 @@ void Experts::compute_inner(Run& run, Tensor rows, Tensor received, const Saved&
                             const Round& round) const {
   gather_rows(run, rows, saved[x_], received, saved, round);
   run.ops.expert_product(run.stream, round.inner, rows, up_matrices(run.weight(up_)), round.first, true);
+  if (biases_) biases_->add_up(run, round.inner, round.first);
   if (!exchange_) clear_dropped(run, round.inner, saved);
 }
 
@@ -197,6 +205,7 @@ void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& 
   if (!exchange_) clear_dropped(run, da, saved);
   activate(run, a, round);
   run.ops.gate_rows_backward(run.stream, da, dgates, da, a, round.gates, round.row);
+  if (biases_) biases_->add_gate_gradients(run, dgates, rows, biased_rows(round));
   activate_backward(run.ops, run.stream, round.dinner, da, round.inner, activation_);
   run.scratch.release(mark);
 }
@@ -221,6 +230,7 @@ Tensor Experts::compute_output(Run& run, Tensor y, SharedExpert shared, Saved& s
     activate(run, a, round);
     run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
     run.ops.expert_product(run.stream, rows, a, run.weight(down_), round.first, true);
+    if (biases_) biases_->add_down(run, rows, biased_rows(round));
     combine(run, sorted, rows, {}, saved, round);
     run.scratch.release(begin);
   });
@@ -330,6 +340,8 @@ void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
   const Arena::Mark begin = run.scratch.mark();
   run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, router_input(run, x), false, 1,
                run.adds_to(router_) ? 1 : 0);
+  if (router_bias_)
+    run.ops.column_sum(run.stream, run.grad(*router_bias_), saved[dlogits_], run.adds_to(*router_bias_));
   run.scratch.release(begin);
   for_each_round(run, saved, [&](Round round) {
     const Arena::Mark mark = run.scratch.mark();
@@ -345,10 +357,12 @@ void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
     gather_rows(run, rows, x, round.is_kept ? received : Tensor{}, saved, round);
     run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), round.dinner, rows, round.first,
                                   run.adds_to(up_));
+    if (biases_) biases_->add_up_gradient(run, round.dinner, round.first);
     activate(run, a, round);
     run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
     run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
     run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, round.first, run.adds_to(down_));
+    if (biases_) biases_->add_down_gradient(run, rows, biased_rows(round));
     run.scratch.release(mark);
   });
 }

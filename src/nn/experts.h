@@ -67,6 +67,7 @@
 
 #include "core/choices.h"
 #include "nn/exchanged_rows.h"
+#include "nn/expert_biases.h"
 #include "nn/expert_capacity.h"
 #include "nn/residual.h"
 
@@ -83,6 +84,7 @@ struct ExpertsShape {
   double jitter = 0;            // in training the router's input is multiplied by U(1 - jitter, 1 + jitter)
   bool random_choices = false;  // in training steps, logits are random
   TokenDispatcher dispatch = TokenDispatcher::AllToAll;  // if experts are spread over ranks
+  bool bias = false;  // the router's logits and the experts' projections have biases (nn/expert_biases.h)
 };
 
 // Names of the reports of Experts (nn/reports.h). Choices of this rank's tokens are counted, without Batch::padding.
@@ -105,6 +107,7 @@ class Experts final : public Layer {
   // Parameters:
   //   <name>.router.weight        [E, C]
   //   <name>.router.bias          [E], with a selection bias
+  //   <name>.router.logits.bias   [E], with biases, which experts have too: <name>.experts.{up, down}.bias
   //   <name>.experts.up.weight    [E, F, C], or with a gate [E, 2, F, C] = [gate | up]
   //   <name>.experts.down.weight  [E, C, F]
   // The experts' weights are cut along E over the expert axis, and along F over the tensor axis of experts. Throws if
@@ -237,6 +240,7 @@ class Experts final : public Layer {
   }
   // a [rows, F] = activation(round.inner)
   void activate(Run& run, Tensor a, const Round& round) const;
+  static ExpertBiases::Rows biased_rows(const Round& round) { return {round.first, round.gates, round.row}; }
   static Tensor take_rows(Run& run, const Round& round, int64_t columns) {
     return run.scratch.take(run.dtype, {round.token.elements(), columns});
   }
@@ -258,7 +262,9 @@ class Experts final : public Layer {
   std::optional<ExchangedRows> exchange_;  // if experts are spread over ranks
   ParamId router_;
   std::optional<ParamId> bias_;  // the selection bias
+  std::optional<ParamId> router_bias_;
   ParamId up_, down_;
+  std::optional<ExpertBiases> biases_;
   LossTermId balance_, z_;
   CounterId choices_, rounds_;
   std::optional<CounterId> dropped_, preferred_;

@@ -51,7 +51,13 @@ Tensor Experts::router_input(Run& run, Tensor x) const {
 
 void Experts::compute_logits(Run& run, Tensor logits, Tensor x) const {
   const Arena::Mark mark = run.scratch.mark();
-  run.ops.gemm(run.stream, logits, router_input(run, x), false, run.weight(router_), true, 1, 0);
+  if (router_bias_) {
+    const Tensor bias = run.scratch.take(logits.dtype, {shape_.experts});
+    run.ops.convert(run.stream, bias, run.weight(*router_bias_));
+    run.ops.fill_rows(run.stream, logits, bias);
+  }
+  run.ops.gemm(run.stream, logits, router_input(run, x), false, run.weight(router_), true, 1,
+               router_bias_ ? 1 : 0);
   run.scratch.release(mark);
   run.show(router_name_, "output", logits);
   if (!shape_.random_choices || !run.has_backward()) return;

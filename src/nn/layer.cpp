@@ -45,12 +45,16 @@ ParamId BlockBuilder::sharded_part(const std::string& name, const Shape& global,
   return params_.add(std::move(spec));
 }
 
-ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, int inner, Init init,
-                                 bool decay) {
+ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, std::optional<int> inner,
+                                 Init init, bool decay) {
   Rect local = even_part(global, 0, mesh_.coord(Axis::Ep), mesh_.size(Axis::Ep));
-  const Rect part = even_part(global, inner, mesh_.coord(Axis::Etp), mesh_.size(Axis::Etp));
-  local.offset[inner] = part.offset[inner];
-  local.extent[inner] = part.extent[inner];
+  if (!inner) {
+    const AxisSet replicated = kExpertDataAxes | AxisSet{Axis::Etp};
+    return add(name, global, local, replicated, kExpertDataAxes, init, decay);
+  }
+  const Rect part = even_part(global, *inner, mesh_.coord(Axis::Etp), mesh_.size(Axis::Etp));
+  local.offset[*inner] = part.offset[*inner];
+  local.extent[*inner] = part.extent[*inner];
   return add(name, global, local, kExpertDataAxes, kExpertDataAxes, init, decay);
 }
 

@@ -238,9 +238,10 @@ class BlockBuilder {
   ParamId sharded_part(const std::string& name, const Shape& global, int part, int parts, Init init,
                        bool decay);
   // A parameter of experts, cut evenly along its first dim over the expert axis, and along dim `inner` over the tensor
-  // axis of experts. It is used with the tokens of all ranks along these axes, so its gradient is summed over the other
-  // axes alone.
-  ParamId of_experts(const std::string& name, const Shape& global, int inner, Init init, bool decay);
+  // axis of experts; without `inner`, all ranks of that axis hold it and compute the same gradient. It is used with the
+  // tokens of all ranks along these axes, so its gradient is summed over the other axes alone.
+  ParamId of_experts(const std::string& name, const Shape& global, std::optional<int> inner, Init init,
+                     bool decay);
   // ParamSpec::added_in_parts
   void added_in_parts(ParamId id) { params_.set_added_in_parts(id); }
   // A buffer: values that are not trained but set by the trainer between steps (ParamSpec::is_buffer). Every rank holds

@@ -40,12 +40,36 @@ ExpertsShape of_last_batch() {
   return shape;
 }
 
+// gpt-oss: biases of the router and the experts, and a bounded gate. With a capacity, some choices are dropped.
+ExpertsShape biased(RouterGate gate, double capacity = 0) {
+  ExpertsShape shape{4, {2, gate, 1}, kRouterLosses};
+  shape.bias = true;
+  shape.capacity = {capacity, KeptChoices::LargestGates};
+  return shape;
+}
+
+GradientCase biased_case(const ExpertsShape& shape, const ActivationForm& activation) {
+  return {"Experts",
+          [shape, activation](BlockBuilder& b) {
+            return std::make_unique<Experts>(b, "mlp", shape, kWidth, 10, activation, kNormal, kNormal);
+          },
+          stream(kWidth), stream(kWidth), true};
+}
+
 // 10 tokens among 8 experts: most get one or none.
 TransformerShape mixture_shape(bool selective) {
   TransformerShape shape = llama_shape(2, selective);
   shape.experts = {8, {2, RouterGate::Chosen, 1}, kRouterLosses};
   shape.ffn = 6;  // of each expert
   shape.hidden_dropout = 0.2;
+  return shape;
+}
+
+TransformerShape biased_shape(bool selective) {
+  TransformerShape shape = mixture_shape(selective);
+  shape.mlp_bias = true;
+  shape.shared_ffn = 8;
+  shape.activation = kClampedSwiglu;
   return shape;
 }
 
@@ -87,6 +111,12 @@ std::vector<GradientCase> expert_gradient_cases() {
   const Placed rows = stream(kWidth);
   using B = BlockBuilder;
   return {
+      biased_case(biased(RouterGate::Chosen), kClampedSwiglu),
+      biased_case(biased(RouterGate::All), ActivationKind::Gelu),
+      biased_case(biased(RouterGate::Chosen, 0.4), kClampedSwiglu),
+      {"TransformerBlock", [](B& b) { return transformer(b, biased_shape(true)); }, rows, rows, true},
+      {"Recompute", [](B& b) { return std::make_unique<Recompute>(b, transformer(b, biased_shape(false))); },
+       rows, rows, true},
       {"Experts",
        [](B& b) {
          return experts(b, 4, {2, RouterGate::Chosen, 1}, ActivationKind::Swiglu);

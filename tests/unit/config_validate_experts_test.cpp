@@ -40,8 +40,6 @@ const std::vector<ValidateCase>& expert_cases() {
       {"--num-experts 1 trains no router: the softmax over one expert is always 1 and has no gradient: give more "
        "experts, --moe-router-score-function sigmoid, or leave out --num-experts",
        [](C& c) { set_experts(c, 1), c.model.moe_router_topk = 1, c.model.moe_router_pre_softmax = true; }},
-      {"--num-experts 4 needs --disable-bias-linear, because experts have no biases",
-       [](C& c) { c.model.num_experts = 4; }},
       {"--moe-router-pre-softmax has no effect with --moe-router-score-function sigmoid",
        [](C& c) {
          set_experts(c, 4);

@@ -25,7 +25,6 @@ void add_experts(OptionTable& table, ModelConfig& model) {
            "of which a router selects --moe-router-topk for each token.")
       .range(1, 1 << 16)
       .absent("one network for all tokens")
-      .needs("disable-bias-linear", "because experts have no biases")
       .needs("sequence-parallel",
              "because without it all tensor ranks would compute the experts of the same tokens",
              "give --sequence-parallel too")

@@ -54,10 +54,10 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
       .only_with("disable-bias-linear", "because all linear layers have biases")
       .excludes("multi-latent-attention", "because its projections have no biases", "leave it out");
   table
-      .add("add-mlp-bias", &model.add_mlp_bias,
-           "Biases of the feed-forward networks in spite of --disable-bias-linear.")
-      .only_with("disable-bias-linear", "because all linear layers have biases")
-      .excludes("num-experts", "because experts have no biases", "leave it out");
+      .add(
+          "add-mlp-bias", &model.add_mlp_bias,
+          "Biases of the feed-forward networks, or of routers and experts, in spite of --disable-bias-linear.")
+      .only_with("disable-bias-linear", "because all linear layers have biases");
 }
 
 // The shape of a layer around its two parts, attention and the feed-forward network, and the factors of a model's ends.
