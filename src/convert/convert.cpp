@@ -2,8 +2,10 @@
 #include "convert/convert.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_kind.h"
@@ -77,6 +79,10 @@ class Exporter {
       dtype_ = weights[chosen[i]].dtype;
       for (const WrittenRows& part : weights[chosen[i]].parts) {
         const auto step = std::max<int64_t>(1, bytes_ / (part.map->columns() * size()));
+        if (fills_groups(*part.rows)) {
+          pass_groups(file, i, part, step);
+          continue;
+        }
         for (int64_t row = 0; row < part.rows->rows(); row += step)
           pass(file, i, part, row, std::min(part.rows->rows(), row + step));
       }
@@ -87,21 +93,64 @@ class Exporter {
  private:
   int64_t size() const { return static_cast<int64_t>(size_of(dtype_)); }
 
+  // Whether the tensor has groups, and nothing but this part in them. Then whole groups are written at once, because
+  // single rows of a group may be one element long.
+  static bool fills_groups(const TensorRows& rows) {
+    return rows.groups > 1 && rows.group_rows == rows.components * rows.width;
+  }
+
+  // Copies a part of whole groups, of about `step` rows at a time.
+  void pass_groups(const SafetensorsWriter& file, size_t index, const WrittenRows& part, int64_t step) {
+    const TensorRows& rows = *part.rows;
+    const int64_t most = std::max<int64_t>(1, step / rows.group_rows);
+    for (int64_t matrix = 0; matrix < rows.matrices; ++matrix)
+      for (int64_t group = 0; group < rows.groups; group += most)
+        pass_groups(file, index, part, matrix, group, std::min(rows.groups, group + most));
+  }
+
+  // Copies groups [begin, end) of a matrix.
+  void pass_groups(const SafetensorsWriter& file, size_t index, const WrittenRows& part, int64_t matrix,
+                   int64_t begin, int64_t end) {
+    const WeightMap& map = *part.map;
+    const TensorRows& of = *part.rows;
+    const int64_t columns = map.columns(), rows = (end - begin) * of.group_rows;
+    const int64_t each = of.width * columns * size();  // bytes of a component in a group
+    take_buffers(rows * columns);
+    for (int64_t component = 0; component < of.components; ++component) {
+      const int64_t first = ((matrix * of.components + component) * of.groups + begin) * of.width;
+      load(map, (part.first_row + first) * columns, (end - begin) * of.width * columns);
+      for (int64_t group = 0; group < end - begin; ++group)
+        std::memcpy(turned_.data() + (group * of.components + component) * each, read_.data() + group * each,
+                    static_cast<size_t>(each));
+    }
+    const int64_t first = matrix * of.matrix_rows() + begin * of.group_rows;
+    if (!map.transposed)
+      return file.write(index, first * columns * size(), turned_.data(),
+                        static_cast<size_t>(rows * columns * size()));
+    transpose(read_.data(), turned_.data(), rows, columns, static_cast<size_t>(size()));
+    std::swap(read_, turned_);
+    write_columns(file, index, part, 0, rows, {first, rows});
+  }
+
+  void take_buffers(int64_t elements) {
+    const auto bytes = static_cast<size_t>(elements * size());
+    for (Buffer* buffer : {&read_, &turned_})
+      if (buffer->bytes() < bytes) *buffer = Buffer(bytes);
+  }
+
   // Copies rows [begin, end) of a part.
   void pass(const SafetensorsWriter& file, size_t index, const WrittenRows& part, int64_t begin,
             int64_t end) {
     const WeightMap& map = *part.map;
     const int64_t rows = end - begin;
     const int64_t count = rows * map.columns();
-    const auto bytes = static_cast<size_t>(count * size());
-    for (Buffer* buffer : {&read_, &turned_})
-      if (buffer->bytes() < bytes) *buffer = Buffer(bytes);
+    take_buffers(count);
     load(map, (part.first_row + begin) * map.columns(), count);
     if (map.transposed)
       transpose(turned_.data(), read_.data(), rows, map.columns(), static_cast<size_t>(size()));
     for (int64_t row = begin; row < end;) {
       TensorRows::Run run = part.rows->run_at(row);
-      run.count = std::min(run.count, end - row);
+      run.count = run.stride == 1 ? std::min(run.count, end - row) : 1;
       if (map.transposed)
         write_columns(file, index, part, row - begin, rows, run);
       else
@@ -115,12 +164,13 @@ class Exporter {
   // Writes a run of our rows, which are columns of the file's tensor, from row `at` of the `rows` rows in turned_.
   void write_columns(const SafetensorsWriter& file, size_t index, const WrittenRows& part, int64_t at,
                      int64_t rows, const TensorRows::Run& run) {
-    const int64_t columns = part.map->columns(), all = part.rows->tensor_rows();
-    if (run.count == all)
-      return file.write(index, 0, turned_.data(), static_cast<size_t>(all * columns * size()));
+    const int64_t columns = part.map->columns(), all = part.rows->matrix_rows();
+    const int64_t first = run.first % all, matrix = (run.first - first) * columns * size();
+    if (run.count == all && run.count == rows)
+      return file.write(index, matrix, turned_.data(), static_cast<size_t>(all * columns * size()));
     for (int64_t column = 0; column < columns; ++column)
-      file.write(index, (column * all + run.first) * size(), turned_.data() + (column * rows + at) * size(),
-                 static_cast<size_t>(run.count * size()));
+      file.write(index, matrix + (column * all + first) * size(),
+                 turned_.data() + (column * rows + at) * size(), static_cast<size_t>(run.count * size()));
   }
 
   // Reads elements of a parameter, in memory order, into read_.

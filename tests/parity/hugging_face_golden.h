@@ -81,8 +81,11 @@ inline Gradients golden_gradients(const std::string& name, const ModelConfig& mo
       std::vector<double> values(stored.size() / size_of(type));
       convert_floats(values.data(), DType::F64, stored.data(), type, std::ssize(values));
       for (int64_t row = 0; row < rows.rows(); ++row) {
-        const auto begin = values.begin() + rows.run_at(row).first * map.columns();
-        whole.insert(whole.end(), begin, begin + map.columns());
+        const int64_t place = rows.run_at(row).first, all = rows.matrix_rows();
+        const int64_t matrix = place / all * all * map.columns();
+        for (int64_t column = 0; column < map.columns(); ++column)
+          whole.push_back(values[static_cast<size_t>(map.transposed ? matrix + column * all + place % all
+                                                                    : place * map.columns() + column)]);
       }
     }
   }

@@ -18,7 +18,7 @@ std::vector<int64_t> places_of(const WeightMap& map) {
   for (const TensorRows& rows : map.theirs)
     for (int64_t row = 0; row < rows.rows();) {
       const TensorRows::Run run = rows.run_at(row);
-      for (int64_t i = 0; i < run.count; ++i) places.push_back(run.first + i);
+      for (int64_t i = 0; i < run.count; ++i) places.push_back(run.first + i * run.stride);
       row += run.count;
     }
   return places;
@@ -43,6 +43,19 @@ TEST(TensorRows, AreGroupedByHeads) {
   EXPECT_EQ(places_of(maps[0]), (std::vector<int64_t>{0, 1, 4, 5}));
   EXPECT_EQ(places_of(maps[1]), (std::vector<int64_t>{2, 6, 3, 7}));
   EXPECT_EQ(maps[0].theirs[0].tensor_rows(), 8);
+}
+
+// Two experts of three rows of gates and three of what they multiply, which alternate in the tensor.
+TEST(TensorRows, AlternateInEachMatrix) {
+  std::vector<WeightMap> maps{map_of_rows("up", 12, {"gate_up", 2, 3, 1, 0, 0, 2})};
+  place_in_tensors(maps);
+  EXPECT_EQ(places_of(maps[0]), (std::vector<int64_t>{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11}));
+  EXPECT_EQ(maps[0].theirs[0].run_at(1).count, 2);
+  EXPECT_EQ(maps[0].theirs[0].tensor_rows(), 12);
+  maps[0].fused = maps[0].transposed = true;
+  EXPECT_EQ(maps[0].their_shape(maps[0].theirs[0]), (std::vector<int64_t>{2, 4, 6}));
+  maps.push_back(map_of_rows("other", 12, {"gate_up", 1, 3, 4, 0, 0, 1}));
+  EXPECT_THROW(place_in_tensors(maps), Error);
 }
 
 TEST(TensorRows, ShareATensorOnlyWithEqualGroups) {

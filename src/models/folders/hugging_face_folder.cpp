@@ -132,6 +132,11 @@ std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, M
   return stand_ins;
 }
 
+// The name of the exponents that belong to the blocks of a tensor in MXFP4.
+std::string scales_of(const std::string& blocks) {
+  return blocks.substr(0, blocks.size() - kMxfp4Blocks.size()) + std::string(kMxfp4Scales);
+}
+
 // The ids of special tokens: a number, or several.
 json token_fields(const json& config, const std::string& where) {
   json ids = json::object();
@@ -206,21 +211,26 @@ void HuggingFaceFolder::find_weights() {
         if (is_new) problems.push_back(fmt::format("tensor {} is missing", name));
         continue;
       }
-      parts_.back().push_back(*entry);
+      FolderTensor source{*entry};
+      if (map.mxfp4) {
+        const std::string scales = scales_of(name);
+        const SafetensorsModel::Entry* found = find_tensor(*files_, scales, name_prefix(*family_));
+        if (found == nullptr) {
+          problems.push_back(fmt::format("tensor {} is missing", scales));
+          continue;
+        }
+        source.scales = *found;
+      }
+      parts_.back().push_back(source);
       if (!is_new) continue;
-      const SafeTensor& tensor = *entry->tensor;
-      used.insert(tensor.name);
-      const std::vector<int64_t> shape = map.their_shape(rows);
-      if (tensor.shape != shape)
-        problems.push_back(fmt::format("tensor {} is [{}]; config.json makes it [{}]", tensor.name,
-                                       fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")));
-      const std::optional<DType> dtype = dtype_of_safetensors(tensor.dtype);
-      if (!dtype || !is_float(*dtype))
-        problems.push_back(fmt::format("tensor {} is of type {}; F32, F64, BF16 and F16 are supported",
-                                       tensor.name, tensor.dtype));
-      else if (!map.exact)
-        types_.insert(std::string(name_of(*dtype)));
-      ++tensors_;
+      for (const SafeTensor* tensor : {source.values.tensor, source.scales.tensor}) {
+        if (tensor == nullptr) continue;
+        used.insert(tensor->name);
+        ++tensors_;
+      }
+      const std::vector<std::string> wrong = problems_of(source, map.their_shape(rows));
+      problems.insert(problems.end(), wrong.begin(), wrong.end());
+      if (wrong.empty() && !map.exact) types_.insert(std::string(name_of(source.dtype())));
     }
   }
   for (const auto& entry : files_->tensors()) {

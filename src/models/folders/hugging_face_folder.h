@@ -15,6 +15,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "config/fields/config.h"
+#include "models/folders/tensor_rows.h"
 #include "models/hugging_face/hugging_face.h"
 
 namespace trifold {
@@ -52,7 +53,7 @@ class HuggingFaceFolder {
 
   // The parameters, and for each part of a parameter the tensor with its rows.
   const std::vector<WeightMap>& maps() const { return maps_; }
-  const std::vector<std::vector<SafetensorsModel::Entry>>& parts() const { return parts_; }
+  const std::vector<std::vector<FolderTensor>>& parts() const { return parts_; }
   // The types of the weights that may have 16 bits: at least one.
   const std::set<std::string>& types() const { return types_; }
   int64_t tensors() const { return tensors_; }  // tensors that the model uses
@@ -70,7 +71,7 @@ class HuggingFaceFolder {
   std::unique_ptr<SafetensorsModel> files_;
   std::map<std::string, std::string> stand_ins_;  // for a missing tensor, the tensor that replaces it
   std::vector<WeightMap> maps_;
-  std::vector<std::vector<SafetensorsModel::Entry>> parts_;
+  std::vector<std::vector<FolderTensor>> parts_;
   std::set<std::string> types_;
   int64_t tensors_ = 0;
   int64_t skipped_ = 0;  // tensors of layers that are left out

@@ -10,7 +10,6 @@
 #include "core/read_json.h"
 #include "files/crc32.h"
 #include "models/folders/tokenizer_files.h"
-#include "models/folders/transpose.h"
 
 namespace trifold {
 
@@ -27,8 +26,9 @@ std::string stored_name(const WeightMap& map) { return "param/" + map.ours; }
 std::string digest_of(const HuggingFaceFolder& folder) {
   std::string text = json_text(to_json(folder.model())) + json_text(folder.kept());
   for (size_t i = 0; i < folder.maps().size(); ++i)
-    for (const SafetensorsModel::Entry& entry : folder.parts()[i])
-      text += fmt::format("{} {} {} ", entry.tensor->name, entry.tensor->dtype, entry.tensor->begin);
+    for (const FolderTensor& part : folder.parts()[i])
+      for (const SafeTensor* tensor : {part.values.tensor, part.scales.tensor})
+        if (tensor != nullptr) text += fmt::format("{} {} {} ", tensor->name, tensor->dtype, tensor->begin);
   return fmt::format("{:08x}", crc32_of(0, text.data(), text.size()));
 }
 
@@ -82,54 +82,19 @@ void FolderSource::read_rows(size_t parameter, int64_t begin, int64_t end, Colum
     const TensorRows& part = map.theirs[i];
     const int64_t from = std::max(begin, first), until = std::min(end, first + part.rows());
     const auto step = std::max<int64_t>(1, bytes_ / (columns.count * kWidest));
-    for (int64_t row = from; row < until; row += step)
-      read_part(map, part, folder_->parts()[parameter][i], row - first, std::min(until, row + step) - first,
-                columns, elements + static_cast<size_t>((row - begin) * columns.count) * size_of(to.dtype),
-                to.dtype);
+    const FolderTensor& source = folder_->parts()[parameter][i];
+    for (int64_t row = from; row < until; row += step) {
+      const int64_t last = std::min(until, row + step), count = (last - row) * columns.count;
+      const std::byte* read = reader_.read(map, part, source, row - first, last - first, columns);
+      std::byte* const place =
+          elements + static_cast<size_t>((row - begin) * columns.count) * size_of(to.dtype);
+      if (source.dtype() == to.dtype)
+        std::memcpy(place, read, static_cast<size_t>(count) * size_of(to.dtype));
+      else
+        convert_floats(place, to.dtype, read, source.dtype(), count);
+    }
     first += part.rows();
   }
-}
-
-// Reads rows [begin, end) of a part, in the order of the parameter's rows.
-void FolderSource::read_part(const WeightMap& map, const TensorRows& part,
-                             const SafetensorsModel::Entry& source, int64_t begin, int64_t end,
-                             Columns columns, std::byte* to, DType dtype) {
-  const DType from = *dtype_of_safetensors(source.tensor->dtype);
-  const auto size = static_cast<int64_t>(size_of(from));
-  const int64_t rows = end - begin, count = rows * columns.count, all = part.tensor_rows();
-  for (Buffer* buffer : {&read_, &turned_})
-    if (buffer->bytes() < static_cast<size_t>(count * kWidest))
-      *buffer = Buffer(static_cast<size_t>(count * kWidest));
-  const auto read = [&](int64_t offset, int64_t at, int64_t elements) {
-    source.file->read(*source.tensor, offset * size, read_.data() + at * size,
-                      static_cast<size_t>(elements * size));
-  };
-  for (int64_t row = begin; row < end;) {
-    TensorRows::Run run = part.run_at(row);
-    run.count = std::min(run.count, end - row);
-    const int64_t at = row - begin;
-    if (map.transposed && run.count == all && rows == all) {
-      read(columns.first * all, 0, columns.count * all);
-    } else if (map.transposed) {  // our rows are columns of the file's tensor
-      for (int64_t column = 0; column < columns.count; ++column)
-        read((columns.first + column) * all + run.first, column * rows + at, run.count);
-    } else if (columns.count == map.columns()) {
-      read(run.first * columns.count, at * columns.count, run.count * columns.count);
-    } else {
-      for (int64_t i = 0; i < run.count; ++i)
-        read((run.first + i) * map.columns() + columns.first, (at + i) * columns.count, columns.count);
-    }
-    row += run.count;
-  }
-  const std::byte* elements = read_.data();
-  if (map.transposed) {
-    transpose(turned_.data(), elements, columns.count, rows, static_cast<size_t>(size));
-    elements = turned_.data();
-  }
-  if (from == dtype)
-    std::memcpy(to, elements, static_cast<size_t>(count * size));
-  else
-    convert_floats(to, dtype, elements, from, count);
 }
 
 std::optional<std::string> former_family(const CheckpointReader& from) {

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "checkpoint/reader.h"
-#include "core/tensor.h"
 #include "models/folders/hugging_face_folder.h"
+#include "models/folders/tensor_rows.h"
 
 namespace trifold {
 
@@ -20,25 +20,20 @@ namespace trifold {
 // the tensors that hold them, and transposes and converts them.
 class FolderSource final : public TensorSource {
  public:
-  // Uses two buffers of up to `bytes` each, or of one row of a parameter.
+  // Uses buffers of up to `bytes` each, or of one row of a parameter (TensorRowsReader).
   explicit FolderSource(std::shared_ptr<const HuggingFaceFolder> folder, int64_t bytes = int64_t{8} << 20);
 
   void read(std::span<const NamedTensor> wanted) override;
 
  private:
-  struct Columns {
-    int64_t first, count;
-  };
+  using Columns = TensorRowsReader::Columns;
 
   void read_box(const NamedTensor& box, size_t parameter);
   void read_rows(size_t parameter, int64_t begin, int64_t end, Columns columns, Tensor to);
-  void read_part(const WeightMap& map, const TensorRows& part, const SafetensorsModel::Entry& source,
-                 int64_t begin, int64_t end, Columns columns, std::byte* to, DType dtype);
-
   std::shared_ptr<const HuggingFaceFolder> folder_;
   int64_t bytes_;
   std::map<std::string, size_t> parameters_;  // [name in checkpoints] index in HuggingFaceFolder::maps()
-  Buffer read_, turned_;
+  TensorRowsReader reader_;
 };
 
 // The checkpoint of step 0 that `trifold convert` would make of the folder, with the files of its tokenizer as

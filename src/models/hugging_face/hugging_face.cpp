@@ -4,6 +4,7 @@
 #include <map>
 
 #include "config/commands/validate.h"
+#include "core/printable.h"
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/language_model.h"
@@ -33,7 +34,8 @@ void set_tensors(WeightMap& map, std::vector<std::string> tensors, const TensorN
   TensorRows rows;
   rows.components = entry.components;
   if (entry.groups != nullptr) rows.groups = entry.groups(model);
-  const int64_t parts = rows.components * rows.groups * static_cast<int64_t>(tensors.size());
+  if (map.fused) rows.matrices = map.shape[0];
+  const int64_t parts = rows.matrices * rows.components * rows.groups * static_cast<int64_t>(tensors.size());
   rows.width = map.rows() / parts;
   if (rows.width * parts != map.rows())
     fail("the {} rows of {} are not {} equal parts", map.rows(), map.ours, parts);
@@ -46,7 +48,8 @@ void set_tensors(WeightMap& map, std::vector<std::string> tensors, const TensorN
 
 WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames& names,
                  const ModelConfig& model) {
-  WeightMap map{ours, shape, {}, false, ours.ends_with(".bias") || ours.ends_with(".gain")};
+  WeightMap map{
+      ours, shape, {}, false, shape.rank() == 1 || ours.ends_with(".bias") || ours.ends_with(".gain")};
   std::string_view rest = ours;
   std::string before = names.prefix;
   const bool in_block = ours.starts_with("block.");
@@ -60,16 +63,22 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
   const auto take = [&](const std::vector<TensorNames::Entry>& entries, const std::string& prefix) {
     for (const TensorNames::Entry& entry : entries) {
       if (entry.ours != rest) continue;
-      set_tensors(map, expanded(entry.theirs, experts, prefix), entry, model);
+      map.fused = entry.stacked;
       map.transposed = entry.transposed;
+      set_tensors(map, expanded(entry.theirs, experts, prefix), entry, model);
+      const WeightMap plain = map;
       for (const TensorNames::Names& also : entry.also) {
-        WeightMap other = map;
-        other.others.clear();
+        WeightMap other = plain;
+        other.fused = shape.rank() > 2 && also.size() == 1 && also.front().find('*') == also.front().npos;
         set_tensors(other, expanded(also, experts, prefix), entry, model);
-        other.fused =
-            shape.rank() > 2 && other.theirs.size() == 1 && also.front().find('*') == also.front().npos;
         map.others.push_back(std::move(other));
       }
+      if (entry.mxfp4.empty()) continue;
+      WeightMap quantised = plain;
+      quantised.mxfp4 = true;
+      quantised.transposed = false;
+      set_tensors(quantised, {prefix + std::string(entry.mxfp4) + std::string(kMxfp4Blocks)}, entry, model);
+      map.others.push_back(std::move(quantised));
     }
   };
   take(in_block ? names.in_block : names.outside, before);
@@ -91,14 +100,21 @@ ModelConfig resolved(ModelConfig model) {
 }  // namespace
 
 TensorRows::Run TensorRows::run_at(int64_t row) const {
-  if (groups == 1) return {offset + row, components * width - row};
+  const int64_t all = components * groups * width;
+  const int64_t begin = row / all * matrix_rows() + offset;
+  row %= all;
+  if (groups == 1) return {begin + row, all - row};
   const int64_t component = row / (groups * width), group = row / width % groups, within = row % width;
-  return {group * group_rows + offset + component * width + within, width - within};
+  const int64_t first = begin + group * group_rows + component * width + within;
+  if (width == 1) return {first, groups - group, group_rows};
+  return {first, width - within};
 }
 
 std::vector<int64_t> WeightMap::their_shape(const TensorRows& part) const {
-  const int64_t rows = part.tensor_rows();
-  if (fused) return {shape[0], rows / shape[0], columns()};
+  const int64_t rows = part.matrix_rows();
+  if (fused && vector) return {part.matrices, rows};
+  if (fused && transposed) return {part.matrices, columns(), rows};
+  if (fused) return {part.matrices, rows, columns()};
   if (vector) return {rows};
   if (transposed) return {columns(), rows};
   return {rows, columns()};
@@ -106,14 +122,15 @@ std::vector<int64_t> WeightMap::their_shape(const TensorRows& part) const {
 
 void place_in_tensors(std::vector<WeightMap>& maps) {
   struct Tensor {
-    int64_t groups, group_rows;
+    int64_t matrices, groups, group_rows;
   };
   std::map<std::string, Tensor> tensors;
   for (WeightMap& map : maps)
     for (TensorRows& rows : map.theirs) {
-      Tensor& tensor = tensors.try_emplace(rows.tensor, Tensor{rows.groups, 0}).first->second;
-      if (tensor.groups != rows.groups)
-        fail("{} has {} groups of rows, and {} in {}", rows.tensor, tensor.groups, rows.groups, map.ours);
+      Tensor& tensor = tensors.try_emplace(rows.tensor, Tensor{rows.matrices, rows.groups, 0}).first->second;
+      if (tensor.groups != rows.groups || tensor.matrices != rows.matrices)
+        fail("{} has {} matrices of {} groups of rows, and {} of {} in {}", rows.tensor, tensor.matrices,
+             tensor.groups, rows.matrices, rows.groups, map.ours);
       rows.offset = tensor.group_rows;
       tensor.group_rows += rows.components * rows.width;
     }
@@ -212,6 +229,7 @@ std::string with_names_of_fields(std::string text, const ConfigReader& from) {
       {"num-experts", "n_routed_experts"},
       {"moe-router-topk", "num_experts_per_tok"},
       {"moe-ffn-hidden-size", "moe_intermediate_size"},
+      {"activation-func-clamp-value", "swiglu_limit"},
       {"moe-shared-expert-intermediate-size", "shared_expert_intermediate_size"},
       {"kv-lora-rank", "kv_lora_rank"},
       {"q-lora-rank", "q_lora_rank"},
@@ -228,6 +246,20 @@ std::string with_names_of_fields(std::string text, const ConfigReader& from) {
     }
   }
   return text;
+}
+
+// Reports a 'quantization_config' that the family's tensors cannot have, and fields of it that may change values.
+void check_quantization(ConfigReader& from, const json& quantization, const char* method) {
+  if (quantization.is_null()) return;
+  const json given = quantization.is_object() ? quantization.value("quant_method", json()) : quantization;
+  if (method == nullptr || given != method)
+    return from.problem(fmt::format("'quantization_config' has the method {}; {}", printable_json(given),
+                                    method == nullptr ? std::string("weights must not be quantized")
+                                                      : fmt::format("only \"{}\" is supported", method)));
+  for (const auto& item : quantization.items())
+    if (item.key() != "quant_method" && item.key() != "modules_to_not_convert" && item.key() != "dequantize")
+      from.problem(fmt::format("'quantization_config': '{}' is {}; this field is not known here",
+                               printable(item.key()), printable_json(item.value())));
 }
 
 json fields_json(const ConfigFields& fields) {
@@ -260,8 +292,7 @@ ModelConfig from_hugging_face(const json& config, const std::string& where) {
   const HuggingFaceFamily& family = family_of_config(config, where);
   ConfigReader from(config, family.fields);
   ModelConfig model = family.read(from);
-  if (!config.value("quantization_config", json()).is_null())
-    from.problem("'quantization_config': weights must not be quantized");
+  check_quantization(from, config.value("quantization_config", json()), family.quantization);
   from.finish(where);
   model.seq_length = *model.max_position_embeddings;
   try {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/fields/config.h"
@@ -19,21 +20,24 @@ namespace trifold {
 
 struct HuggingFaceFamily;  // models/hugging_face/hugging_face_family.h
 
-// The rows of one parameter that a tensor of transformers holds. The tensor consists of `groups` groups of `group_rows`
-// rows, such as the rows of each head; a group has `width` rows of each of `components` components of the parameter,
-// such as queries, keys and values, from its row `offset` on. In the parameter, all rows of a component follow each
-// other.
+// The rows of one parameter that a tensor of transformers holds. The tensor consists of `matrices` matrices, such as the
+// experts', each of `groups` groups of `group_rows` rows, such as the rows of each head; a group has `width` rows of each
+// of `components` components of the parameter, such as queries, keys and values, from its row `offset` on. In the
+// parameter, matrices are in the same order, and in each, all rows of a component follow each other.
 struct TensorRows {
   std::string tensor;  // "transformer.h.0.attn.c_attn.weight"
   int64_t components = 1, groups = 1, width = 0;
   int64_t offset = 0, group_rows = 0;
+  int64_t matrices = 1;
 
-  int64_t rows() const { return components * groups * width; }  // rows of the parameter
-  int64_t tensor_rows() const { return groups * group_rows; }
+  int64_t rows() const { return matrices * components * groups * width; }  // rows of the parameter
+  int64_t matrix_rows() const { return groups * group_rows; }              // rows of a matrix in the tensor
+  int64_t tensor_rows() const { return matrices * matrix_rows(); }
 
-  // Rows that follow each other both in the parameter and in the tensor, where `first` is the first of them.
+  // Rows of one matrix that follow each other in the parameter, and in the tensor at a distance of `stride` rows;
+  // `first` is the first of them there.
   struct Run {
-    int64_t first, count;
+    int64_t first, count, stride = 1;
   };
   // The longest run from this row of the parameter's part on.
   Run run_at(int64_t row) const;
@@ -46,8 +50,10 @@ struct WeightMap {
   std::vector<TensorRows> theirs;
   bool transposed = false;  // the tensors are [in, out], as in GPT-2's Conv1D
   bool vector = false;      // one dim: its elements are rows with one column
-  bool fused = false;       // the tensor is [experts, rows of each, columns]
-  bool exact = false;       // never stored in 16 bits, also if the other tensors are
+  bool fused =
+      false;  // the tensor is [experts, rows of each, columns], or transposed [experts, columns, rows]
+  bool mxfp4 = false;  // the tensors are quantised (models/folders/mxfp4.h); their names end in kMxfp4Blocks
+  bool exact = false;  // never stored in 16 bits, also if the other tensors are
 
   int64_t columns() const { return vector ? 1 : shape[shape.rank() - 1]; }
   int64_t rows() const { return shape.elements() / columns(); }
@@ -56,6 +62,9 @@ struct WeightMap {
   // Maps of this parameter to other names that files may have for it.
   std::vector<WeightMap> others = {};
 };
+
+// The ends of the names of a tensor's two parts in MXFP4.
+inline constexpr std::string_view kMxfp4Blocks = "_blocks", kMxfp4Scales = "_scales";
 
 // Every parameter of a resolved model, in the model's order.
 std::vector<WeightMap> weight_map(const ModelConfig& model, const HuggingFaceFamily& family);

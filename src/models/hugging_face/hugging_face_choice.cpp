@@ -103,7 +103,7 @@ json described(const ModelConfig& model) {
   fields["add_qkv_bias"] = biases || model.add_qkv_bias;
   fields["add_attention_out_bias"] = biases || model.add_attention_out_bias;
   fields["add_mlp_bias"] = biases || model.add_mlp_bias;
-  if (model.swiglu || model.squared_relu) fields.erase("gelu");
+  if (model.swiglu || model.quick_geglu || model.squared_relu) fields.erase("gelu");
   return fields;
 }
 

@@ -85,13 +85,6 @@ ModelConfig read_experts(ConfigReader& from) {
   return model;
 }
 
-// Called after the layers with experts are known.
-void read_balance_loss(ConfigReader& from, ModelConfig& model) {
-  const double coefficient = from.number("router_aux_loss_coef");
-  if (from.flag("output_router_logits") && model.num_layers > 0 && layers_by_choices(model) > 0)
-    model.moe_aux_loss_coeff = coefficient / layers_by_choices(model);
-}
-
 // "[0]*1+[1]*3", or "1" if all layers have experts.
 std::string pattern_of(const std::vector<bool>& experts) {
   if (std::count(experts.begin(), experts.end(), true) == static_cast<ptrdiff_t>(experts.size())) return "1";
@@ -144,9 +137,7 @@ json experts_json(const ModelConfig& model, const char* architecture, const char
   config["architectures"] = {architecture};
   config["model_type"] = type;
   config["num_experts_per_tok"] = model.moe_router_topk;
-  config["output_router_logits"] = model.moe_aux_loss_coeff > 0;
-  if (model.moe_aux_loss_coeff > 0)
-    config["router_aux_loss_coef"] = model.moe_aux_loss_coeff * layers_by_choices(model);
+  write_balance_loss(config, model);
   return config;
 }
 
@@ -277,6 +268,18 @@ TensorNames names_of(std::vector<TensorNames::Entry> experts) {
 }
 
 }  // namespace
+
+void read_balance_loss(ConfigReader& from, ModelConfig& model) {
+  const double coefficient = from.number("router_aux_loss_coef");
+  if (from.flag("output_router_logits") && model.num_layers > 0 && layers_by_choices(model) > 0)
+    model.moe_aux_loss_coeff = coefficient / layers_by_choices(model);
+}
+
+void write_balance_loss(json& config, const ModelConfig& model) {
+  config["output_router_logits"] = model.moe_aux_loss_coeff > 0;
+  if (model.moe_aux_loss_coeff > 0)
+    config["router_aux_loss_coef"] = model.moe_aux_loss_coeff * layers_by_choices(model);
+}
 
 TensorNames::Entry gated_experts(bool up) {
   if (up)

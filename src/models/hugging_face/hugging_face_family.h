@@ -30,6 +30,10 @@ struct TensorNames {
     // If the rows of the tensors are grouped: the number of groups, each with rows of every component (TensorRows).
     int64_t (*groups)(const ModelConfig& model) = nullptr;
     int64_t components = 1;
+    bool stacked = false;  // a tensor holds one matrix for each expert
+    // The name of a stacked tensor that a file may have in MXFP4 instead, without its end; such a tensor is not
+    // transposed.
+    std::string_view mxfp4 = {};
   };
   std::string prefix, block;
   std::vector<Entry> in_block, outside, head = {};
@@ -59,6 +63,8 @@ struct HuggingFaceFamily {
   bool may_untie = true;
   // The --model-type of its models.
   ModelType model = ModelConfig().model_type;
+  // The 'quant_method' of a quantization that is read, to values of 16 bits; null: none is.
+  const char* quantization = nullptr;
 };
 
 #define FAMILY(name) const HuggingFaceFamily& name##_family();
@@ -83,6 +89,7 @@ struct RopeStyle {
   double fraction = 1;
   const char* base_name = "rope_theta";
   const char* fraction_name = "partial_rotary_factor";
+  nlohmann::json (*absent)() = nullptr;  // the 'rope_parameters' of a file without them; null: no scaling
 };
 
 // Shared by the families of Llama. decoder_fields are the fields that all have with the same defaults, and rope_fields;
@@ -114,6 +121,10 @@ TensorNames with_head_norms(TensorNames names);
 
 // Names of the up projections, with gates, or of the down projections of experts.
 TensorNames::Entry gated_experts(bool up);
+
+// The coefficient of the balance loss over the routers of all layers. Called once the layers with experts are known.
+void read_balance_loss(ConfigReader& from, ModelConfig& model);
+void write_balance_loss(nlohmann::json& config, const ModelConfig& model);
 
 // Experts chosen by sigmoids with a selection bias (hugging_face_sigmoid_experts.cpp): reading and writing their fields,
 // their tensors, and what a model needs besides `missing`.

@@ -195,7 +195,8 @@ void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style) {
   const char* key = older ? "rope_scaling" : "rope_parameters";
   model.rotary_base = from.number(style.base_name);
   if (style.partial) set_fraction(from, style.fraction_name, model, style);
-  const json& object = from.value(key);
+  const json& given = from.value(key);
+  const json object = given.is_null() && style.absent != nullptr ? style.absent() : given;
   const json& replaced = from.value("rope_parameters");
   from.value("original_max_position_embeddings");
   if (!is_given(object)) return;
