@@ -51,7 +51,8 @@ class Plan(ProgramTest):
     def test_mixtures_of_experts_have_their_published_sizes(self):
         for name, words in (("mixtral-8x7b", ["46.7 G parameters"]), ("mixtral-8x22b", ["140.6 G parameters"]),
                             ("qwen2-57b-a14b", ["57.4 G parameters"]), ("qwen3-30b-a3b", ["30.5 G parameters"]),
-                            ("qwen3-235b-a22b", ["235.1 G parameters"]), ("deepseek-v3", ["671.0 G parameters"])):
+                            ("qwen3-235b-a22b", ["235.1 G parameters"]), ("deepseek-v3", ["671.0 G parameters"]),
+                            ("gpt-oss-20b", ["20.9 G parameters"]), ("gpt-oss-120b", ["116.8 G parameters"])):
             with self.subTest(name):
                 out, _ = self.trifold("plan", "--config", CONFIGS / f"{name}.cfg", timeout=60)
                 for word in [*words, "bubble", "memory", "traffic"]:
