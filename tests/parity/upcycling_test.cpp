@@ -8,10 +8,10 @@
 namespace trifold::test {
 namespace {
 
-PretrainConfig dense_run(bool swiglu) {
+PretrainConfig dense_run(bool swiglu, bool bias = false) {
   PretrainConfig config = small_run();
   if (swiglu) make_llama(config.model, 2);
-  config.model.disable_bias_linear = true;
+  config.model.disable_bias_linear = !bias;
   set_four_steps(config);
   return config;
 }
@@ -31,17 +31,19 @@ TEST(Upcycling, AMixtureComputesWhatTheDenseModelDid) {
     const char* layers;
     RouterScore score;
     int dp, tp, pp, ep, zero, etp = 1;
+    bool bias = false;
   };
   for (const Case& c : {Case{true, "1", RouterScore::Softmax, 1, 1, 1, 1, 0},
                         Case{true, "2", RouterScore::Sigmoid, 4, 1, 1, 4, 3},
                         Case{false, "1", RouterScore::Softmax, 2, 2, 1, 4, 1},
                         Case{true, "1", RouterScore::Softmax, 4, 1, 1, 2, 3, 2},
+                        Case{true, "1", RouterScore::Softmax, 4, 1, 1, 2, 1, 2, true},
                         Case{true, "1", RouterScore::Softmax, 3, 1, 2, 1, 2},
                         Case{false, "[0,1]", RouterScore::Sigmoid, 2, 1, 2, 2, 0}}) {
     SCOPED_TRACE(fmt::format("swiglu {} layers {} dp {} tp {} pp {} ep {} etp {} zero {}", c.swiglu, c.layers,
                              c.dp, c.tp, c.pp, c.ep, c.etp, c.zero));
     const TempDir folder;
-    const PretrainConfig dense = dense_run(c.swiglu);
+    const PretrainConfig dense = dense_run(c.swiglu, c.bias);
     const TrainOptions saved{.save = folder.path().string(), .evaluate = true};
     const double expected = *train(dense, saved).valid_loss;
     PretrainConfig mixture = on_mesh(with_copies(dense, c.layers, c.score), c.dp, c.tp, c.pp);
