@@ -92,7 +92,7 @@ class Mxfp4(ProgramTest):
     def test_values_are_those_of_the_blocks(self):
         """Files hold matrices as [out, in] in blocks, and as [in, out] in bf16."""
         write_model(self.folder / "model", self.config, self.tensors)
-        for memory in (256, 0.002):
+        for memory in (256, 8):
             self.trifold("convert", "--load", "model", "--save", f"in{memory}", "--max-memory", memory)
             self.trifold("convert", "--load", f"in{memory}", "--save", f"out{memory}", "--max-memory", memory)
             written = read_model(self.folder / f"out{memory}" / "model.safetensors")
@@ -114,7 +114,7 @@ class Mxfp4(ProgramTest):
             write_model(folder, {**self.config, **dict(config)}, kept)
             _, text = self.trifold("convert", "--load", folder, "--save", "x", status=2)
             self.assertIn(words, text)
-            self.assertFalse((self.folder / "x").exists())
+            self.assertEqual(list((self.folder / "x").glob("step_*")), [])
         kind, shape, data = self.tensors[scales]
         refused(f"tensor {scales} is missing", without=[scales])
         refused(f"tensor {scales}, row 0: a block has values that are not finite", tensors={scales: (kind, shape, b"\xff" + data[1:])})
