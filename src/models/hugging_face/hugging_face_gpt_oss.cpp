@@ -118,7 +118,8 @@ json gpt_oss_json(const ModelConfig& model) {
                  {"swiglu_limit", model.activation_func_clamp_value.value_or(0)},
                  {"sliding_window", window_json(model)},
                  {"layer_types", layer_types_json(model)}});
-  // Without any, transformers takes its own scaling.
+  // transformers computes no gpt-oss without a window, and scales rope in its own way unless a file says how.
+  if (config["sliding_window"].is_null()) config["sliding_window"] = *model.max_position_embeddings;
   if (!config.contains("rope_scaling")) config["rope_scaling"] = {{"rope_type", "default"}};
   if (model.rope_type == RopeType::Yarn) {
     const bool standard = !model.rotary_attention_factor && model.mscale == 1 && model.mscale_all_dim == 0;
