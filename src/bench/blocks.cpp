@@ -86,7 +86,8 @@ class BlockTimer {
         flows_{Arena(memory_.flow, device()), Arena(memory_.flow, device())},
         scratch_(memory_.scratch, device()),
         losses_(Buffer::shared(2 * sizeof(double), device())),
-        host_batch_(run_.batch.micro_batch_size, run_.model.seq_length) {
+        host_batch_(batch_without_memory(run_.batch.micro_batch_size, run_.model.seq_length,
+                                         replica_.model().later_labels)) {
     replica_.reserve_workspace(device_workspace(run_spec(run_)));
     synthetic_data(run_.model, run_.seed)->read(host_batch_.batch(), 0);
     cut_rows(host_batch_.batch(), rows_here(replica_.model().row_cut, run_.model.seq_length,

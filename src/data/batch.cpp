@@ -6,13 +6,17 @@
 
 namespace trifold {
 
-Batch batch_without_memory(int64_t samples, int64_t seq_length) {
+Batch batch_without_memory(int64_t samples, int64_t seq_length, int later_labels) {
+  check(later_labels >= 0 && later_labels <= kMostLaterLabels, "{} later labels: from 0 to {} are possible",
+        later_labels, kMostLaterLabels);
   Batch batch;
   const Shape all{samples, seq_length};
   const Shape each{samples};
   batch.tokens = batch.labels = batch.positions = batch.padding =
       batch.token_types = {nullptr, DType::I32, all};
   batch.loss_weight = {nullptr, DType::F32, all};
+  std::fill_n(batch.later_labels.begin(), later_labels, batch.labels);
+  std::fill_n(batch.later_weights.begin(), later_labels, batch.loss_weight);
   batch.lengths = batch.pair_labels = batch.answer_begin = batch.answer_end = {nullptr, DType::I32, each};
   batch.pair_weight = {nullptr, DType::F32, each};
   return batch;
@@ -69,6 +73,10 @@ void pad(Batch& batch, int64_t from) {
   std::fill(batch.tokens.as<int32_t>() + begin, batch.tokens.as<int32_t>() + end, 0);
   std::fill(batch.labels.as<int32_t>() + begin, batch.labels.as<int32_t>() + end, 0);
   std::fill(batch.loss_weight.as<float>() + begin, batch.loss_weight.as<float>() + end, 0.0F);
+  for (const Tensor& labels : batch.later_labels)
+    if (labels.data != nullptr) std::fill(labels.as<int32_t>() + begin, labels.as<int32_t>() + end, 0);
+  for (const Tensor& weights : batch.later_weights)
+    if (weights.data != nullptr) std::fill(weights.as<float>() + begin, weights.as<float>() + end, 0.0F);
   for (int64_t row = begin; row < end; row += length)
     std::iota(batch.positions.as<int32_t>() + row, batch.positions.as<int32_t>() + row + length, 0);
   if (batch.document_begin.data != nullptr)

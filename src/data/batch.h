@@ -19,9 +19,12 @@ struct BatchPart {};
 
 // Scalars that a model's blocks read with each micro-batch, indexed by BatchValueId (nn/reports.h); 1 if the trainer
 // sets none.
-constexpr int kMostBatchValues = 1;
+constexpr int kMostBatchValues = 4;
 using BatchValues = std::array<double, kMostBatchValues>;
-constexpr BatchValues kUnitValues = {1};
+constexpr BatchValues kUnitValues = {1, 1, 1, 1};
+
+// The largest number of labels of a position after its label.
+constexpr int kMostLaterLabels = 4;
 
 // All tensors are views. For models that predict the next token `tokens[b, t + 1]` is `labels[b, t]`; for BERT the
 // labels are the tokens before some were masked, and the fields of pairs are filled in too (tasks/bert_samples.h).
@@ -35,6 +38,11 @@ struct Batch {
   // memory if documents may attend to each other (DataSource::separates_documents). Covers all positions, even if
   // `rows` are only some.
   Tensor document_begin;  // i32 [b, positions]
+
+  // The k-th labels after `labels`, and their loss weights (data/later_labels.h): later_labels[k - 1][b, t] is the label
+  // of position t + k of the sample. Only the first DataSource::later_labels() of each have dims.
+  std::array<Tensor, kMostLaterLabels> later_labels;   // i32 [b, T]
+  std::array<Tensor, kMostLaterLabels> later_weights;  // f32 [b, T]
 
   // Marks tokens that the data do not have. They get no loss, and no statistic of a model counts them, unlike tokens
   // with a loss weight of 0, which are part of the text. Without memory if there are none.
@@ -71,14 +79,20 @@ struct Batch {
   int64_t seq_length() const { return tokens.dim(1); }  // T: the positions in this batch
   SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
   // All tensors, in this order.
-  std::array<Tensor*, 13> tensors() {
-    return {&document_begin, &tokens,      &labels,      &positions,    &loss_weight, &padding, &token_types,
-            &lengths,        &pair_labels, &pair_weight, &answer_begin, &answer_end,  &arrays};
+  std::array<Tensor*, 13 + 2 * kMostLaterLabels> tensors() {
+    static_assert(kMostLaterLabels == 4);
+    return {&document_begin,   &tokens,           &labels,
+            &positions,        &loss_weight,      &later_labels[0],
+            &later_labels[1],  &later_labels[2],  &later_labels[3],
+            &later_weights[0], &later_weights[1], &later_weights[2],
+            &later_weights[3], &padding,          &token_types,
+            &lengths,          &pair_labels,      &pair_weight,
+            &answer_begin,     &answer_end,       &arrays};
   }
 };
 
 // A batch whose tensors have shapes but no memory. It has no document_begin and no arrays.
-Batch batch_without_memory(int64_t samples, int64_t seq_length);
+Batch batch_without_memory(int64_t samples, int64_t seq_length, int later_labels = 0);
 
 class DataSource {
  public:
@@ -88,6 +102,8 @@ class DataSource {
   virtual int64_t samples() const = 0;
   // Whether samples are cut into documents that do not attend to each other; then `read` fills document_begin.
   virtual bool separates_documents() const { return false; }
+  // How many of Batch::later_labels `read` fills.
+  virtual int later_labels() const { return 0; }
   // The bytes of Batch::arrays that `read` fills for a batch of this many samples.
   virtual int64_t array_bytes(int64_t /*samples*/) const { return 0; }
   // Fills the tensors of `batch` with samples [first_sample, first_sample + b). A pure function,

@@ -9,7 +9,7 @@ namespace trifold {
 namespace {
 
 Batch shapes_of(const DataSource& source, int64_t samples) {
-  Batch batch = batch_without_memory(samples, source.seq_length());
+  Batch batch = batch_without_memory(samples, source.seq_length(), source.later_labels());
   if (source.separates_documents()) batch.document_begin = batch.positions;
   if (const int64_t bytes = source.array_bytes(samples); bytes > 0)
     batch.arrays = {nullptr, DType::U8, {bytes}};

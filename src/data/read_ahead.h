@@ -25,13 +25,13 @@ namespace trifold {
 class BatchBuffer {
  public:
   BatchBuffer(int64_t samples, int64_t seq_length);
-  // With the sequence length of `source`, and document_begin and arrays if it fills them.
+  // With the sequence length of `source`, and document_begin, arrays and later labels if it fills them.
   BatchBuffer(const DataSource& source, int64_t samples);
+  // With the shapes of a batch without memory.
+  explicit BatchBuffer(const Batch& shapes);
   Batch& batch() { return batch_; }
 
  private:
-  explicit BatchBuffer(const Batch& shapes);
-
   Buffer memory_;
   Batch batch_;
 };

@@ -27,7 +27,8 @@ std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string&
 }
 
 std::unique_ptr<Layer> make_bert_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                      int64_t padded_vocab, int64_t chunk_rows) {
+                                      int64_t padded_vocab, int64_t chunk_rows,
+                                      const std::optional<FurtherLayers>& /*further*/) {
   if (config.bert_head == HeadKind::Classes) return std::make_unique<ClassHead>(builder, config);
   if (config.bert_head == HeadKind::Span) return std::make_unique<SpanHead>(builder, config);
   return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head,

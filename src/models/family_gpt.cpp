@@ -24,8 +24,9 @@ std::unique_ptr<Layer> make_gpt_layer(BlockBuilder& builder, const std::string& 
 }
 
 std::unique_ptr<Layer> make_gpt_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                     int64_t padded_vocab, int64_t chunk_rows) {
-  return std::make_unique<GptHead>(builder, config, tokens, padded_vocab, chunk_rows);
+                                     int64_t padded_vocab, int64_t chunk_rows,
+                                     const std::optional<FurtherLayers>& further) {
+  return std::make_unique<GptHead>(builder, config, tokens, padded_vocab, chunk_rows, further);
 }
 
 const char* gpt_head_rows(const ModelConfig& config) {

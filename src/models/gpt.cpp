@@ -1,5 +1,6 @@
 #include "models/gpt.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -77,13 +78,39 @@ LogitForm logit_form(const ModelConfig& config) {
 }  // namespace
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
-                 int64_t chunk_rows)
+                 int64_t chunk_rows, const std::optional<FurtherLayers>& further)
     : norm_(builder, "final_norm", config.hidden_size, norm_form(config)),
-      loss_(builder, "head", head_weight(builder, config, tokens, padded_vocab), *config.vocab_size,
-            chunk_rows, {}, logit_form(config)) {}
+      weight_(head_weight(builder, config, tokens, padded_vocab)),
+      loss_(builder, "head", weight_, *config.vocab_size, chunk_rows, {}, logit_form(config)) {
+  if (config.mtp_num_layers == 0) return;
+  check(further.has_value(), "{} modules predict further tokens, but have no layers", config.mtp_num_layers);
+  PredictionShape shape;
+  shape.layer = further->shape;
+  shape.recompute = further->recompute;
+  shape.norm = norm_form(config);
+  shape.init = {Init::Kind::Normal, config.init_method_std};
+  shape.embedding_multiplier = config.embedding_multiplier;
+  shape.hidden_dropout = config.hidden_dropout;
+  // The gradient of the embedding's use here is summed in several parts: of each module, and of the tied output.
+  shape.tokens = config.untie_embeddings_and_output_weights ? builder.tied(tokens, "mtp") : weight_;
+  builder.added_in_parts(tokens);
+  shape.output = weight_;
+  shape.vocab = *config.vocab_size;
+  shape.chunk_rows = chunk_rows;
+  shape.logits = logit_form(config);
+  for (int k = 1; k <= config.mtp_num_layers; ++k)
+    modules_.push_back(std::make_unique<PredictionModule>(builder, "mtp." + std::to_string(k - 1), k, shape));
+}
 
-// The loss no longer needs the norm's result when it returns.
+// Without modules, nothing needs the norm's result when the loss returns.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
+  if (!modules_.empty() && run.has_backward()) {
+    Run kept = run.keeping_in(*run.keep);
+    Tensor hidden = norm_.forward(kept, x, saved);
+    loss_.forward(kept, hidden, saved);
+    for (const auto& module : modules_) hidden = module->forward(kept, hidden, saved);
+    return {};
+  }
   const Arena::Mark mark = run.scratch.mark();
   const Tensor y = run.scratch.take(run.dtype, x.shape);
   norm_.forward_to(run, y, x, saved);
@@ -92,14 +119,39 @@ Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
   return {};
 }
 
-Tensor GptHead::backward_input(Run& run, Tensor no_gradient, Saved& saved) const {
-  return norm_.backward_input(run, loss_.backward_input(run, no_gradient, saved), saved);
+template <class Backward>
+Tensor GptHead::gradient_of_normed(Run& run, Saved& saved, Backward backward) const {
+  Tensor later;
+  for (size_t i = modules_.size(); i-- > 0;) later = backward(*modules_[i], later);
+  const Tensor own = loss_.backward_input(run, {}, saved);
+  if (modules_.empty()) return own;
+  const Tensor sum = run.flow->take(run.dtype, own.shape);
+  run.ops.add(run.stream, sum, own, later);
+  return sum;
 }
 
-void GptHead::backward_weight(Run& run, Saved& saved) const { norm_.backward_weight(run, saved); }
+Tensor GptHead::backward_input(Run& run, Tensor /*no_gradient*/, Saved& saved) const {
+  const Tensor dy = gradient_of_normed(run, saved, [&](const PredictionModule& module, Tensor later) {
+    return module.backward_input(run, later, saved);
+  });
+  return norm_.backward_input(run, dy, saved);
+}
 
-Tensor GptHead::backward(Run& run, Tensor no_gradient, Saved& saved) const {
-  return norm_.backward(run, loss_.backward(run, no_gradient, saved), saved);
+void GptHead::backward_weight(Run& run, Saved& saved) const {
+  for (size_t i = modules_.size(); i-- > 0;) modules_[i]->backward_weight(run, saved);
+  norm_.backward_weight(run, saved);
+}
+
+Tensor GptHead::backward(Run& run, Tensor /*no_gradient*/, Saved& saved) const {
+  const Tensor dy = gradient_of_normed(run, saved, [&](const PredictionModule& module, Tensor later) {
+    return module.backward(run, later, saved);
+  });
+  return norm_.backward(run, dy, saved);
+}
+
+bool GptHead::weight_backward_reads_weights() const {
+  return std::any_of(modules_.begin(), modules_.end(),
+                     [](const auto& module) { return module->weight_backward_reads_weights(); });
 }
 
 Tensor GptHead::logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const {

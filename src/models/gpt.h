@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "config/fields/config.h"
+#include "models/prediction_module.h"
 #include "nn/layers.h"
 #include "tensor_parallel/vocab.h"
 #include "tensor_parallel/vocab_part.h"
@@ -35,23 +37,37 @@ class GptEmbedding final : public Layer {
   VocabEmbedding embedding_;
 };
 
-// Last block: final norm and loss. `logits` is for sampling.
+// The layers of modules that predict further tokens.
+struct FurtherLayers {
+  TransformerShape shape;
+  bool recompute = false;
+};
+
+// Last block: final norm and loss, then modules that predict further tokens. `logits` is for sampling.
 class GptHead final : public Layer {
  public:
-  // `chunk_rows` as in VocabCrossEntropy.
+  // `chunk_rows` as in VocabCrossEntropy. `further` is needed if the model has modules: parameters mtp.<0..D-1>.*; an
+  // output weight of its own makes the embedding tied (tokens@mtp).
   GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
-          int64_t chunk_rows = 0);
+          int64_t chunk_rows = 0, const std::optional<FurtherLayers>& further = {});
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor no_gradient, Saved& saved) const override;
   bool adds_in_forward() const override { return loss_.adds_in_forward(); }
+  bool weight_backward_reads_weights() const override;
   // Logits of rows [begin, end) of x [R, C]: [end - begin, V/tp].
   Tensor logits(Run& run, Tensor x, int64_t begin, int64_t end, Saved& saved) const;
 
  private:
+  // The gradient of the final norm's output.
+  template <class Backward>
+  Tensor gradient_of_normed(Run& run, Saved& saved, Backward backward) const;
+
   Norm norm_;
+  ParamId weight_;
   VocabCrossEntropy loss_;
+  std::vector<std::unique_ptr<PredictionModule>> modules_;
 };
 
 // Makes a block before the embedding that looks up the tokens of some parts alone. `tokens` receives their parameters.

@@ -12,6 +12,7 @@
 
 #include "config/fields/config.h"
 #include "data/batch.h"
+#include "models/gpt.h"
 #include "models/model.h"
 #include "models/transformer.h"
 #include "tensor_parallel/vocab.h"
@@ -35,9 +36,10 @@ struct LanguageFamily {
                                            std::vector<ParamId>& tokens);
   std::unique_ptr<Layer> (*make_layer)(BlockBuilder& builder, const std::string& name,
                                        const TransformerShape& shape);
-  // `chunk_rows` as in VocabCrossEntropy.
+  // `chunk_rows` as in VocabCrossEntropy; `further` if the model has modules that predict further tokens.
   std::unique_ptr<Layer> (*make_head)(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
-                                      int64_t padded_vocab, int64_t chunk_rows);
+                                      int64_t padded_vocab, int64_t chunk_rows,
+                                      const std::optional<FurtherLayers>& further);
   // Make a block before the embedding that looks up the tokens of some parts, and a part of a head that is cut over the
   // vocabulary. Null if the family's head cannot be cut.
   std::unique_ptr<Layer> (*make_lookup)(BlockBuilder& builder, const ModelConfig& config,

@@ -107,7 +107,11 @@ Block whole_head(const ModelConfig& config, BlockBuilder& builder, const MeshCon
   const LanguageFamily& family = language_family(config);
   const int64_t chunk_rows =
       layout.device == ComputeDevice::Cuda ? VocabCrossEntropy::device_chunk_rows(*config.vocab_size) : 0;
-  std::unique_ptr<Layer> layer = family.make_head(builder, config, tokens, padded_vocab, chunk_rows);
+  std::optional<FurtherLayers> further;
+  if (config.mtp_num_layers > 0)
+    further = {shape_of(model_of_last_layer(config), layout),
+               layout.recompute_granularity == RecomputeGranularity::Full};
+  std::unique_ptr<Layer> layer = family.make_head(builder, config, tokens, padded_vocab, chunk_rows, further);
   return {.layer = std::move(layer), .kind = BlockKind::Head, .slots = builder.slots()};
 }
 
@@ -194,6 +198,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   const LanguageFamily& family = language_family(config);
   if (family.make_whole != nullptr) return family.make_whole(config, mesh, seed, layout);
   Model model;
+  model.later_labels = static_cast<int>(config.mtp_num_layers);
   const LayerKinds layers = layer_kinds(config);
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
   check_parts(config, layout.pipeline_vocab_parts, mesh.size(Axis::Tp), padded_vocab);

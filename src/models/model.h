@@ -36,6 +36,8 @@ struct Model {
   // in addition to the stages into which the other blocks are cut (layout/cut_model.h).
   int lookups = 0;
 
+  int later_labels = 0;  // how many of Batch::later_labels a training step reads
+
   // An activation between two blocks has 1 / row_parts of the micro-batch's rows on this rank; row_parts > 1 under
   // sequence parallelism.
   int row_parts = 1;

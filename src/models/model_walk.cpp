@@ -121,8 +121,9 @@ namespace {
 SampleFlops whole_flops(const ModelConfig& config) {
   const Mesh mesh({}, {});
   const Model model = make_model(config, mesh, 0);
-  const WalkedModel work = walk_work(model, mesh, batch_without_memory(1, config.seq_length), DType::F32,
-                                     counting_ops(FusedOps::All));
+  const WalkedModel work =
+      walk_work(model, mesh, batch_without_memory(1, config.seq_length, model.later_labels), DType::F32,
+                counting_ops(FusedOps::All));
   SampleFlops flops;
   const Block& first = model.blocks.front();
   if (first.kind == BlockKind::Embedding) {
@@ -149,13 +150,15 @@ SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
     one.num_layers = 1;
     one.vocab_size = padded_vocab_size(config, tensor_ranks);
     const Model model = make_model(one, Mesh({}, {}), 0);
-    const WalkedModel work = walk_work(model, Mesh({}, {}), batch_without_memory(1, config.seq_length),
-                                       DType::F32, counting_ops(FusedOps::All));
-    flops.head = 0;
+    const WalkedModel work =
+        walk_work(model, Mesh({}, {}), batch_without_memory(1, config.seq_length, model.later_labels),
+                  DType::F32, counting_ops(FusedOps::All));
+    double head = 0;
     for (size_t block = 0; block < model.blocks.size(); ++block) {
       if (model.blocks[block].kind == BlockKind::Layer) of_kind.push_back(in_step(work.of_block(block)));
-      if (model.blocks[block].kind == BlockKind::Head) flops.head += in_step(work.of_block(block));
+      if (model.blocks[block].kind == BlockKind::Head) head += in_step(work.of_block(block));
     }
+    if (&kind == &layers.kinds[last_layer_kind(layers)]) flops.head = head;
   }
   for (const size_t kind : layers.of_layer) flops.layers.push_back(of_kind[kind]);
   return flops;

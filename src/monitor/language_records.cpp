@@ -39,6 +39,9 @@ RunRecord record_of(const StepReport& report) {
     record.values["router_balance"] = finite_number(*report.router_balance);
     record.values["router_z"] = finite_number(report.router_z);
   }
+  for (int k = 0; k < report.later_losses_count; ++k)
+    record.values[fmt::format("mtp_loss_{}", k + 1)] =
+        finite_number(report.later_losses[static_cast<size_t>(k)]);
   if (!report.expert_loads.empty()) {
     record.values["expert_loads"] =
         std::vector<double>(report.expert_loads.begin(), report.expert_loads.end());

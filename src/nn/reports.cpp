@@ -24,7 +24,6 @@ std::optional<Id> SharedReports<Id, Most>::find(std::string_view name) const {
 
 template <class Id>
 Id BlockReports<Id>::declare(int block, const std::string& name, int64_t count) {
-  check(!find(block, name), "block {} reports {} twice", block, name);
   const Id id{{elements_, count}};
   items_.push_back({block, name, id});
   elements_ += count;
@@ -32,11 +31,10 @@ Id BlockReports<Id>::declare(int block, const std::string& name, int64_t count) 
 }
 
 template <class Id>
-std::optional<Id> BlockReports<Id>::find(int block, std::string_view name) const {
-  const auto found = std::find_if(items_.begin(), items_.end(),
-                                  [&](const Item& item) { return item.block == block && item.name == name; });
-  if (found == items_.end()) return {};
-  return found->id;
+std::optional<Id> BlockReports<Id>::find(int block, std::string_view name, int index) const {
+  for (const Item& item : items_)
+    if (item.block == block && item.name == name && index-- == 0) return item.id;
+  return {};
 }
 
 template class SharedReports<LossTermId, kMostLossTerms>;

@@ -27,7 +27,7 @@ namespace trifold {
 
 // The largest number of loss terms of a model. Memory and messages have room for all, so their size does not depend on
 // the model.
-constexpr int kMostLossTerms = 2;
+constexpr int kMostLossTerms = 2 + kMostLaterLabels;
 
 struct LossTermId {
   int index = -1;  // below kMostLossTerms
@@ -67,9 +67,9 @@ class BlockReports {
     std::string name;
     Id id;
   };
-  // Throws if the block already has an item of that name.
   Id declare(int block, const std::string& name, int64_t count);
-  std::optional<Id> find(int block, std::string_view name) const;
+  // The item of that name; of several, which layers of one block have declared, the one that was declared as `index`.
+  std::optional<Id> find(int block, std::string_view name, int index = 0) const;
   // The number of elements of all items.
   int64_t elements() const { return elements_; }
   // All items, in the order in which they were declared.

@@ -256,7 +256,7 @@ StageCost stage_cost(const CutModel& model, size_t stage, const PlanCosts& costs
 
 WalkedModel walk_run(const RunSpec& run, const Model& model, double load, FusedOps fused) {
   const MeshSizes sizes = mesh_sizes(run.mesh);
-  Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length);
+  Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length, model.later_labels);
   cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, sizes, {}));
   return walk_work(model, Mesh(sizes, {}), batch, run.dtype, counting_ops(fused), load);
 }

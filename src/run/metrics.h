@@ -2,6 +2,7 @@
 // command line implements RunObserver.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/batch.h"
 #include "layout/memory_report.h"
 #include "layout/stage_report.h"
 #include "run/best_evaluation.h"
@@ -41,6 +43,9 @@ struct StepReport {
   // (nn/experts.h).
   std::optional<double> router_balance;
   double router_z = 0;
+  // The mean losses of the modules that predict further tokens; the first `later_losses_count`.
+  std::array<double, kMostLaterLabels> later_losses = {};
+  int later_losses_count = 0;
   // Only on processors. `expert_loads`: for each block with experts, the tokens of its most chosen expert over the
   // mean. `experts_dropped`: for each of these blocks, the dropped choices, if there is a capacity
   // (nn/expert_capacity.h). Both are valid until the next step. `expert_rounds`: the largest number of rounds in which

@@ -106,7 +106,8 @@ int64_t VocabCrossEntropy::device_chunk_rows(int64_t vocab) {
 }
 
 VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
-                                     int64_t chunk_rows, std::optional<ParamId> bias, LogitForm form)
+                                     int64_t chunk_rows, std::optional<ParamId> bias, LogitForm form,
+                                     std::optional<LaterLoss> later)
     : name_(std::move(name)),
       region_(builder),
       vocab_(vocab),
@@ -115,8 +116,19 @@ VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, Pa
       weight_(weight),
       bias_(bias),
       form_(form),
+      later_(later),
       dx_(builder.slot()) {
   check(!bias || (form.scale == 1 && form.soft_cap == 0), "{}: logits with a bias have no other form", name_);
+}
+
+Tensor VocabCrossEntropy::labels(const Run& run) const {
+  const Batch& batch = *run.batch;
+  return (later_ ? batch.later_labels.at(static_cast<size_t>(later_->later) - 1) : batch.labels).flat();
+}
+
+Tensor VocabCrossEntropy::loss_weights(const Run& run) const {
+  const Batch& batch = *run.batch;
+  return (later_ ? batch.later_weights.at(static_cast<size_t>(later_->later) - 1) : batch.loss_weight).flat();
 }
 
 Tensor VocabCrossEntropy::logits(Run& run, Tensor x) const {
@@ -150,10 +162,14 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
     region_.add_up(run, dx, run.stream);
     run.show(name_, "summed input gradient", dx.result);
   }
-  const Tensor weights = run.batch->loss_weight.flat();
-  run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
-  run.ops.fill(run.stream, losses, 1.0);
-  run.ops.weighted_sum(run.stream, run.weight_sum, losses, weights);
+  const Tensor weights = loss_weights(run);
+  if (!later_) {
+    run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
+    run.ops.fill(run.stream, losses, 1.0);
+    run.ops.weighted_sum(run.stream, run.weight_sum, losses, weights);
+  } else if (run.loss_terms.rank() > 0) {
+    run.ops.weighted_sum(run.stream, run.loss_term(later_->term), losses, weights);
+  }
   run.scratch.release(dx.mark);
   return {};
 }
@@ -169,7 +185,7 @@ void VocabCrossEntropy::find_logits(Run& run, Tensor logits, Tensor x) const {
 void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor w = run.weight(weight_);
-  const Tensor labels = chunk.of(run.batch->labels.flat());
+  const Tensor labels = chunk.of(this->labels(run));
   const Tensor logits = run.scratch.take(run.dtype, {x.row_count(), w.row_count()});
   const auto [max, sum, target] =
       VocabStatistics::take(run.scratch, accumulate_type(run.dtype), losses.elements());
@@ -178,10 +194,11 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   const Tensor gradient =
       form_.soft_cap > 0 && run.has_backward() ? run.scratch.take(run.dtype, logits.shape) : logits;
   const bool at_once = run.has_backward() && region_.alone();
-  const Tensor weights = chunk.of(run.batch->loss_weight.flat());
+  const Tensor weights = chunk.of(loss_weights(run));
+  const Factor factor = loss_factor(run);
   if (at_once)
-    run.ops.cross_entropy_all(run.stream, gradient, max, sum, target, logits, labels, weights,
-                              run.loss_factor(), first_id_, vocab_);
+    run.ops.cross_entropy_all(run.stream, gradient, max, sum, target, logits, labels, weights, factor,
+                              first_id_, vocab_);
   else
     find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
@@ -189,8 +206,8 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
   run.show(name_, kLabelLogits, target);
   if (run.has_backward()) {
     if (!at_once)
-      run.ops.cross_entropy_backward(run.stream, gradient, logits, max, sum, labels, weights,
-                                     run.loss_factor(), first_id_, vocab_);
+      run.ops.cross_entropy_backward(run.stream, gradient, logits, max, sum, labels, weights, factor,
+                                     first_id_, vocab_);
     undo_soft_cap(run, form_, gradient, logits);
     run.show(name_, "gradient of the logits", gradient);
     run.ops.gemm(run.stream, dx, gradient, false, w, false, form_.scale, 0.0);

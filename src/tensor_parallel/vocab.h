@@ -68,6 +68,13 @@ class VocabEmbedding final : public Layer {
   SlotId dy_;
 };
 
+// A loss of later labels, which is reported in addition to the model's loss.
+struct LaterLoss {
+  int later = 1;       // the labels are Batch::later_labels[later - 1]
+  BatchValueId scale;  // factor of the loss's gradient, besides Run::loss_scale
+  LossTermId term;     // += the weighted sum of the losses, which are not in Run::loss_sum
+};
+
 // logits = x E^T (+ bias), or in another form (logits.h), then the cross entropy with batch.labels. E [V, C], with V cut over the axis, is the head's
 // own weight or a second use of the token embedding; the optional bias [V] is cut in the same way. Adds the weighted
 // sum of the losses to run.loss_sum and the weights to run.weight_sum; backward computes the gradient of run.loss_scale
@@ -84,9 +91,10 @@ class VocabCrossEntropy final : public Layer {
   static constexpr std::string_view kLargestLogits = "largest logits";
   static constexpr std::string_view kLabelLogits = "logits of the labels";
   // `chunk_rows` 0: rows_of_chunk(vocab), whose logits over all ranks take some tens of MiB. Logits with a bias have no
-  // other `form`.
+  // other `form`. With `later`, the labels are not batch.labels.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
-                    int64_t chunk_rows = 0, std::optional<ParamId> bias = {}, LogitForm form = {});
+                    int64_t chunk_rows = 0, std::optional<ParamId> bias = {}, LogitForm form = {},
+                    std::optional<LaterLoss> later = {});
   // `chunk_rows` for a device: some thousands, because E's gradient is read and written once for each chunk, which with
   // fewer rows takes as long as the product itself.
   static int64_t device_chunk_rows(int64_t vocab);
@@ -107,6 +115,11 @@ class VocabCrossEntropy final : public Layer {
   // x [n, C] -> losses [n], and, if a backward follows, dx [n, C] and E's gradient.
   void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const;
   void find_logits(Run& run, Tensor logits, Tensor x) const;
+  Tensor labels(const Run& run) const;
+  Tensor loss_weights(const Run& run) const;
+  Factor loss_factor(const Run& run) const {
+    return later_ ? run.loss_factor(later_->scale) : run.loss_factor();
+  }
 
   std::string name_;
   Region region_;
@@ -116,6 +129,7 @@ class VocabCrossEntropy final : public Layer {
   ParamId weight_;
   std::optional<ParamId> bias_;
   LogitForm form_;
+  std::optional<LaterLoss> later_;
   SlotId dx_;
 };
 

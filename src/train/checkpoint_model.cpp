@@ -154,7 +154,7 @@ std::vector<const char*> free_fields(LoadPart part, bool rope) {
     free.insert(free.end(), {"model_digest", "freeze", "seq_length", "hidden_dropout", "attention_dropout",
                              "init_method_std", "moe_aux_loss_coeff", "moe_z_loss_coeff",
                              "moe_router_load_balancing_type", "moe_input_jitter_eps",
-                             "moe_router_force_load_balancing"});
+                             "moe_router_force_load_balancing", "mtp_loss_scaling_factor"});
   if (part != LoadPart::All && rope)
     free.insert(free.end(),
                 {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",

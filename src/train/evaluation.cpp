@@ -1,16 +1,23 @@
 #include "train/evaluation.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "comm/shared_error.h"
 #include "models/bert.h"
+#include "models/prediction_module.h"
 #include "run/ranks.h"
 
 namespace trifold {
 
-BatchValues batch_values(const ReportList& reports, const LabelCount& count) {
+BatchValues batch_values(const ReportList& reports, const LabelCount& count, double later_factor) {
   BatchValues values = kUnitValues;
+  for (int k = 1; k <= kMostLaterLabels; ++k)
+    if (const auto scale = reports.batch_values.find(PredictionReports::scale(k))) {
+      const double later = count.later[static_cast<size_t>(k) - 1];
+      values.at(static_cast<size_t>(scale->index)) = later > 0 ? later_factor * count.labels / later : 0;
+    }
   if (const auto scale = reports.batch_values.find(PooledHead::kPairScale))
     values.at(static_cast<size_t>(scale->index)) = count.pairs > 0 ? count.labels / count.pairs : 0;
   return values;
@@ -21,6 +28,9 @@ void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, 
   Batch& batch = buffer.batch();
   read_padded(source, batch, first, end);
   for (int64_t i = 0; i < batch.loss_weight.elements(); ++i) count.labels += batch.loss_weight.as<float>()[i];
+  for (size_t k = 0; k < count.later.size(); ++k)
+    if (const Tensor& weights = batch.later_weights[k]; weights.data != nullptr)
+      for (int64_t i = 0; i < weights.elements(); ++i) count.later[k] += weights.as<float>()[i];
   for (int64_t b = 0; b < batch.samples(); ++b) {
     count.pairs += batch.pair_weight.as<float>()[b];
     if (first + b < end) count.tokens += batch.lengths.as<int32_t>()[b];
@@ -51,12 +61,16 @@ LabelCount count_all_labels(Replica& replica, const DataSource& source, BatchBuf
 
 // Context ranks have counted the same samples, so the sum over both axes is divided by their number.
 void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts) {
-  static_assert(sizeof(LabelCount) == 3 * sizeof(double));
+  constexpr int64_t kCounts = sizeof(LabelCount) / sizeof(double);
+  static_assert(std::is_trivially_copyable_v<LabelCount> && sizeof(LabelCount) == kCounts * sizeof(double));
   Stream host = replica.compute().host();
   replica.mesh().comm(kDataAxes).all_reduce(
-      {counts.data(), DType::F64, {3 * static_cast<int64_t>(counts.size())}}, Reduce::Sum, host);
+      {counts.data(), DType::F64, {kCounts * static_cast<int64_t>(counts.size())}}, Reduce::Sum, host);
   const double times = replica.mesh().size(Axis::Cp);
-  for (LabelCount& count : counts) count = {count.labels / times, count.pairs / times, count.tokens / times};
+  for (LabelCount& count : counts) {
+    for (double* sum : {&count.labels, &count.pairs, &count.tokens}) *sum /= times;
+    for (double& sum : count.later) sum /= times;
+  }
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // Mean loss of a model over a range of samples, divided among the data-parallel ranks.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <optional>
 #include <span>
@@ -15,18 +16,22 @@
 namespace trifold {
 
 // The divisors of the losses of a range of samples. BERT's two losses have different divisors (PooledHead::kPairScale),
-// which must be known before the losses are computed.
+// and so have the losses of modules that predict further tokens (PredictionReports::scale); they must be known before the
+// losses are computed.
 struct LabelCount {
   double labels = 0;  // sum of the loss weights
   double pairs = 0;   // sum of the pairs' weights
   double tokens = 0;  // without padding
+  // Sums of the weights of later labels.
+  std::array<double, kMostLaterLabels> later = {};
 };
 
-// Batch::values for the micro-batches of the samples counted in `count`.
-BatchValues batch_values(const ReportList& reports, const LabelCount& count);
+// Batch::values for the micro-batches of the samples counted in `count`. `later_factor`: the weight of the mean loss of
+// each module that predicts further tokens.
+BatchValues batch_values(const ReportList& reports, const LabelCount& count, double later_factor = 0);
 
 // Reads a batch from sample `first` on into `buffer` and adds it to `count`; samples from `end` on are padding and do
-// not count. Only for sources of pairs.
+// not count.
 void count_labels(const DataSource& source, BatchBuffer& buffer, int64_t first, int64_t end,
                   LabelCount& count);
 // Counts samples [0, end), divided among ranks as by forward_samples. Collective. The result is invalid if `poll`

@@ -29,17 +29,22 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
       rate_(model.moe_router_bias_update_rate),
       in_rounds_(replica.mesh().sizes().ranks(kExpertShareAxes) > 1) {
   const ReportList& reports = replica.model().reports;
-  const size_t blocks = replica.model().blocks.size();
-  for (int block = 0; block < static_cast<int>(blocks); ++block) {
-    const auto counter = [&](const char* name) { return reports.counters.find(block, name); };
+  const int blocks = static_cast<int>(replica.model().blocks.size());
+  for (int block = 0, index = 0; block < blocks;) {
+    const auto counter = [&](const char* name) { return reports.counters.find(block, name, index); };
     const auto choices = counter(ExpertReports::kChoices), rounds = counter(ExpertReports::kRounds);
-    if (choices && rounds)
-      blocks_.push_back({block, *choices, *rounds, counter(ExpertReports::kDropped),
+    if (choices && rounds) {
+      blocks_.push_back({block, index, *choices, *rounds, counter(ExpertReports::kDropped),
                          counter(ExpertReports::kPreferred),
-                         reports.host_values.find(block, ExpertReports::kLastChoices)});
+                         reports.host_values.find(block, ExpertReports::kLastChoices, index)});
+      ++index;
+    } else {
+      ++block;
+      index = 0;
+    }
   }
-  counts_.resize(blocks * static_cast<size_t>(experts_));
-  rounds_of_blocks_.resize(blocks);
+  counts_.resize(blocks_.size() * static_cast<size_t>(experts_));
+  rounds_of_blocks_.resize(blocks_.size());
   loads_.resize(blocks_.size(), 1.0);
   const auto any = [&](auto reported) { return std::any_of(blocks_.begin(), blocks_.end(), reported); };
   if (any([](const ExpertBlock& block) { return block.dropped.has_value(); }))
@@ -53,15 +58,27 @@ ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, co
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces()) {
     const ParamSpec& spec = params[piece.segment.id];
     if (spec.is_buffer && piece.kind == kWeightKind)
-      masters_.push_back(
-          {spec.block, piece.segment.first, piece.values, replica.layout().saves(piece.segment.id)});
+      masters_.push_back({layer_of(params, piece.segment.id.index, blocks_), piece.segment.first,
+                          piece.values, replica.layout().saves(piece.segment.id)});
   }
   shares_exact_ = accumulate_type(replica.dtype()) != replica.dtype();
   copy_.resize(static_cast<size_t>(experts_));
   if (!shares_exact_) return;
   for (int i = 0; i < params.size(); ++i)
     if (params[{i}].is_buffer && params.held({i}))
-      exact_.push_back({params[{i}].block, 0, replica.weights().exact({i}), false});
+      exact_.push_back({layer_of(params, i, blocks_), 0, replica.weights().exact({i}), false});
+}
+
+// Layers of a block declare their biases and their reports in the same order.
+size_t ExpertLoads::layer_of(const ParamList& params, int bias, std::span<const ExpertBlock> blocks) {
+  const int block = params[{bias}].block;
+  int index = 0;
+  for (int i = 0; i < bias; ++i) index += params[{i}].is_buffer && params[{i}].block == block ? 1 : 0;
+  const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const ExpertBlock& each) {
+    return each.block == block && each.index == index;
+  });
+  check(found != blocks.end(), "{} is no bias of experts", params[{bias}].shard.name);
+  return static_cast<size_t>(found - blocks.begin());
 }
 
 template <class Body>
@@ -93,16 +110,16 @@ void ExpertLoads::sum(Tensor counters) {
   };
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const ExpertBlock& block = blocks_[i];
-    copy(block.choices, row(counts_, block.block));
-    rounds_of_blocks_[static_cast<size_t>(block.block)] = values(block.rounds).front();
-    if (block.preferred) copy(*block.preferred, row(preferred_, block.block));
+    copy(block.choices, row(counts_, i));
+    rounds_of_blocks_[i] = values(block.rounds).front();
+    if (block.preferred) copy(*block.preferred, row(preferred_, i));
     if (block.dropped) dropped_[i] = values(*block.dropped).front();
   }
   sum_over_ranks(counts_);
   if (keeps_choices()) sum_over_ranks(preferred_);
   if (!dropped_.empty()) sum_over_ranks(dropped_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const std::span<const double> of_block = row(counts_, blocks_[i].block);
+    const std::span<const double> of_block = row(counts_, i);
     const double total = std::accumulate(of_block.begin(), of_block.end(), 0.0);
     const double most = *std::max_element(of_block.begin(), of_block.end());
     loads_[i] = total > 0 ? most * static_cast<double>(experts_) / total : 1;
@@ -119,7 +136,7 @@ void ExpertLoads::move_biases() {
   if (rate_ == 0) return;
   for (const std::vector<Part>* parts : {&masters_, &exact_})
     for (const Part& part : *parts) {
-      const std::span<const double> counts = row(counts_, part.block);
+      const std::span<const double> counts = row(counts_, part.layer);
       const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
       change_each(part.values, [&](int64_t i, auto& bias) {
         const double count = counts[static_cast<size_t>(part.first + i)] * static_cast<double>(experts_);
@@ -140,16 +157,16 @@ void ExpertLoads::keep_choices() {
 }
 
 void ExpertLoads::write_choices(Tensor to) const {
-  for (const ExpertBlock& block : blocks_)
-    if (block.last_choices)
-      std::copy_n(last_.begin() + block.block * experts_, experts_,
-                  to.as<int32_t>() + block.last_choices->first);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    if (const auto& choices = blocks_[i].last_choices)
+      std::copy_n(last_.begin() + static_cast<int64_t>(i) * experts_, experts_,
+                  to.as<int32_t>() + choices->first);
 }
 
 nlohmann::json ExpertLoads::state() const {
   nlohmann::json state = nlohmann::json::array();
-  for (const ExpertBlock& block : blocks_) {
-    const auto begin = last_.begin() + block.block * experts_;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto begin = last_.begin() + static_cast<int64_t>(i) * experts_;
     state.push_back(std::vector<int32_t>(begin, begin + experts_));
   }
   return state;
@@ -163,7 +180,7 @@ void ExpertLoads::restore(const JsonView& state) {
     const std::vector<int64_t> counts = item.integers(0, std::numeric_limits<int32_t>::max());
     if (counts.size() != static_cast<size_t>(experts_))
       item.refuse(fmt::format("a list of {} numbers", experts_));
-    std::transform(counts.begin(), counts.end(), last_.begin() + blocks_[i].block * experts_,
+    std::transform(counts.begin(), counts.end(), last_.begin() + static_cast<int64_t>(i) * experts_,
                    [](int64_t count) { return static_cast<int32_t>(count); });
   }
 }
@@ -176,13 +193,13 @@ void ExpertLoads::take_biases() {
   for (const Part& part : masters_)
     if (part.counts)
       change_each(part.values, [&](int64_t i, auto& bias) {
-        row(counts_, part.block)[static_cast<size_t>(part.first + i)] = static_cast<double>(bias);
+        row(counts_, part.layer)[static_cast<size_t>(part.first + i)] = static_cast<double>(bias);
       });
   sum_over_ranks(counts_);
   for (const Part& part : exact_)
     change_each(part.values, [&](int64_t i, auto& bias) {
       bias = static_cast<std::remove_reference_t<decltype(bias)>>(
-          row(counts_, part.block)[static_cast<size_t>(i)]);
+          row(counts_, part.layer)[static_cast<size_t>(i)]);
     });
 }
 

@@ -28,10 +28,10 @@ class ExpertLoads {
   ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model);
   // Reads the counters of a plan (Executor::counters) and sums them over all ranks. Collective.
   void sum(Tensor counters);
-  // For each block with experts, in order: the count of its most chosen expert over the mean; 1 is even. Valid until
+  // For each layer with experts, in order: the count of its most chosen expert over the mean; 1 is even. Valid until
   // the next call of `sum`.
   std::span<const double> of_blocks() const { return loads_; }
-  // For each block with experts: the choices that were dropped (nn/expert_capacity.h); empty if the model has no
+  // For each layer with experts: the choices that were dropped (nn/expert_capacity.h); empty if the model has no
   // capacity.
   std::span<const double> dropped() const { return dropped_; }
   // The largest number of rounds in which a layer exchanged its experts' rows.
@@ -47,31 +47,33 @@ class ExpertLoads {
   void keep_choices();
   // Copies the kept choices to `to`, the blocks' host values (Executor::host_values); does nothing if none are kept.
   void write_choices(Tensor to) const;
-  // The kept choices as a checkpoint stores them: a list of counts for each block with experts. `restore` throws if the
-  // blocks or experts differ.
+  // The kept choices as a checkpoint stores them: a list of counts for each layer with experts. `restore` throws if the
+  // layers or experts differ.
   nlohmann::json state() const;
   void restore(const JsonView& state);
   void forget();  // returns to the state before the first step
 
  private:
-  // A block with experts and the values it reports (ExpertReports).
+  // The experts of a layer and the values they report (ExpertReports). A block may have several layers.
   struct ExpertBlock {
     int block;
+    int index;  // in the block
     CounterId choices, rounds;
     std::optional<CounterId> dropped, preferred;
     std::optional<HostValueId> last_choices;
   };
-  // Elements [first, first + n) of a block's bias, where n is the number of `values`.
+  // Elements [first, first + n) of a bias, where n is the number of `values`.
   struct Part {
-    int block;
+    size_t layer;  // index in blocks_
     int64_t first;
     Tensor values;
     bool counts;  // whether this rank counts the elements, which other ranks may have too
   };
-  std::span<double> row(std::vector<double>& table, int block) const {
-    return std::span(table).subspan(static_cast<size_t>(block) * static_cast<size_t>(experts_),
-                                    static_cast<size_t>(experts_));
+  std::span<double> row(std::vector<double>& table, size_t layer) const {
+    return std::span(table).subspan(layer * static_cast<size_t>(experts_), static_cast<size_t>(experts_));
   }
+  // The layer of blocks_ whose bias this is.
+  static size_t layer_of(const ParamList& params, int bias, std::span<const ExpertBlock> blocks);
   void sum_over_ranks(std::span<double> table);
   // Calls body(i, element) with a reference to each element of a tensor in f32 or f64, which may be on a device.
   template <class Body>
@@ -82,7 +84,7 @@ class ExpertLoads {
   double rate_;
   bool in_rounds_;  // rows may take more than one round
   std::vector<ExpertBlock> blocks_;
-  std::vector<double> counts_;     // [blocks of the model, experts]
+  std::vector<double> counts_;     // [layers with experts, experts]
   std::vector<double> preferred_;  // choices without bias and groups; only with keeps_choices():
   std::vector<int32_t> last_;
   std::vector<double> rounds_of_blocks_;

@@ -24,7 +24,7 @@ void check_loss_scaler(const JsonView& scaler, int64_t steps) {
 
 // Checks the stored choices: every token makes the same number of choices in each layer.
 void check_choices(const JsonView& choices, const ModelConfig& model) {
-  const int64_t count = count_expert_layers(model);
+  const int64_t count = count_expert_layers(model) + count_expert_modules(model);
   if (std::ssize(choices.list()) != count) choices.refuse(fmt::format("a list for each of {} layers", count));
   std::vector<int64_t> sums;
   choices.each([&](const JsonView& layer) {

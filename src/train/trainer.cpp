@@ -69,11 +69,14 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
                  config.optimizer, replica_.dtype(), config.seed, replica_.compute()),
       norm_(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops()),
       scaler_(config.precision),
-      expert_layers_(count_expert_layers(config.model)),
-      train_(train),
+      expert_layers_(count_expert_layers(config.model) + count_expert_modules(config.model)),
+      later_labels_(replica_.model().later_labels == 0
+                        ? std::nullopt
+                        : std::optional<LaterLabels>(std::in_place, train, replica_.model().later_labels)),
+      train_(later_labels_ ? static_cast<const DataSource&>(*later_labels_) : train),
       valid_(valid),
       losses_(config.log.watch),
-      valid_batch_(train, config.batch.micro_batch_size) {
+      valid_batch_(train_, config.batch.micro_batch_size) {
   replica_.reserve_workspace(device_workspace(run_));
   if (config.log.log_block_grad_norms)
     block_norms_ =
@@ -211,12 +214,15 @@ std::span<const StepReport> Trainer::advance(const std::atomic<int>* signal) {
 
 void Trainer::compute(ReadAhead& batches, StepWatch* watch) {
   grads_.restart(replica_.compute());
+  const double later_factor =
+      config_.model.mtp_loss_scaling_factor / static_cast<double>(std::max(1, replica_.model().later_labels));
   const auto give_batch = [&](int micro) {
     Batch batch = batches.get();
     if (window_) window_->count_tokens(micro, batch);
     if (!counts_.empty())
-      batch.values = batch_values(replica_.model().reports,
-                                  counts_[static_cast<size_t>(micro / planned_->order().micros)]);
+      batch.values =
+          batch_values(replica_.model().reports,
+                       counts_[static_cast<size_t>(micro / planned_->order().micros)], later_factor);
     return batch;
   };
   const auto step = [&](const Action& action) {
@@ -266,7 +272,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   prepare(batches_of_plan(run_, steps_done_));
   const double used_scale = scaler_.scale();
   if (window_) window_->begin();
-  if (family_of_model(config_.model).has_pairs) count_ahead();
+  if (family_of_model(config_.model).has_pairs || later_labels_) count_ahead();
   compute(*batches_, watch_);
   if (!window_ && checked_ < config_.log.check_overlap) repeat_without_overlap();
   compare_before_update();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "data/later_labels.h"
 #include "data/read_ahead.h"
 #include "data_parallel/block_norms.h"
 #include "data_parallel/grad_norm.h"
@@ -142,8 +143,8 @@ class Trainer final : public Savable {
   ReadOrder read_order() const;
   // Runs the plan, up to the reduced gradients and sums_, which are summed over the ranks.
   void compute(ReadAhead& batches, StepWatch* watch);
-  // Fills counts_ for the global batches of the next plan by reading them in advance: BERT's losses need the counts of
-  // a whole global batch before its first micro-batch. Collective.
+  // Fills counts_ for the global batches of the next plan by reading them in advance: the losses of BERT and of modules
+  // that predict further tokens need the counts of a whole global batch before its first micro-batch. Collective.
   void count_ahead();
   // Computes the last step's micro-batches again, before its update.
   void repeat(StepWatch& watch);
@@ -213,6 +214,7 @@ class Trainer final : public Savable {
   std::unique_ptr<ExpertLoads> loads_;  // only with experts
   ActivationMemory activations_;
   std::unique_ptr<Executor> executor_;
+  std::optional<LaterLabels> later_labels_;  // only if the model reads later labels; then it is train_
   const DataSource& train_;
   const DataSource* valid_;
   const DataFingerprint* data_ = nullptr;
@@ -221,7 +223,7 @@ class Trainer final : public Savable {
   std::unique_ptr<Window> window_;      // only with an asynchronous schedule
   std::unique_ptr<ReadAhead> batches_;  // made at the first step, when the position is known
   std::vector<LossSums> sums_;          // [global batch of the last plan]
-  std::vector<LabelCount> counts_;      // [global batch of the last plan]; only for BERT
+  std::vector<LabelCount> counts_;      // [global batch of the last plan]; empty if not needed
   std::vector<StepReport> reports_;     // [step of the last plan]
   BatchBuffer valid_batch_;
   StepWatch* watch_ = nullptr;

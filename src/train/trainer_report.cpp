@@ -8,6 +8,7 @@
 #include "data/document_pairs.h"
 #include "layout/device_workspace.h"
 #include "layout/flat_memory.h"
+#include "models/prediction_module.h"
 #include "nn/experts.h"
 #include "run/host.h"
 #include "run/ranks.h"
@@ -19,6 +20,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
   int64_t consumed = consumed_samples_, skipped = skipped_;
   const LossTerms& terms = replica_.model().reports.loss_terms;
   const auto balance = terms.find(ExpertReports::kBalance), z = terms.find(ExpertReports::kZ);
+  const bool has_pairs = family_of_model(config_.model).has_pairs;
   reports_.clear();
   for (size_t i = 0; i < sums_.size(); ++i) {
     StepReport report;
@@ -33,6 +35,12 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
       const double all = sums_[i].weight * static_cast<double>(expert_layers_);
       report.router_balance = sums_[i].term(*balance) / all;
       report.router_z = sums_[i].term(*z) / all;
+    }
+    for (int k = 1; later_labels_ && k <= later_labels_->later_labels(); ++k) {
+      const auto at = static_cast<size_t>(k) - 1;
+      const double weight = counts_[i].later[at];
+      report.later_losses[at] = sums_[i].term(*terms.find(PredictionReports::loss(k))) / weight;
+      report.later_losses_count = k;
     }
     if (loads_) {
       report.expert_loads = loads_->of_blocks();
@@ -52,7 +60,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
       report.skip = StepSkip::Overflow;
     skipped += report.skipped() ? 1 : 0;
     const int64_t positions = samples * config_.model.seq_length;
-    report.tokens = counts_.empty() ? positions : static_cast<int64_t>(counts_[i].tokens);
+    report.tokens = has_pairs ? static_cast<int64_t>(counts_[i].tokens) : positions;
     report.step_seconds = seconds / static_cast<double>(sums_.size());
     report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
     const double flops = replica_.cut().flops.all() * static_cast<double>(samples) *

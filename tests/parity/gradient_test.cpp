@@ -165,6 +165,29 @@ ModelConfig tiny_llama() {
 // The output layers read a token table that another layer owns; here it stands alone.
 ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
+// The last of two modules that predict further tokens, whose embedding is the output weight too, or not.
+std::unique_ptr<PredictionModule> prediction(BlockBuilder& b, const TransformerShape& layer, bool recompute,
+                                             bool tied, double dropout = 0) {
+  PredictionShape shape;
+  shape.layer = layer;
+  shape.recompute = recompute;
+  shape.norm = {Normalization::RmsNorm, 1e-5, 0};
+  shape.init = kNormal;
+  shape.embedding_multiplier = 1.5;
+  shape.hidden_dropout = dropout;
+  shape.tokens = lone_table(b);
+  shape.output = tied ? shape.tokens : b.sharded("output", {16, kWidth}, 0, kNormal, true);
+  shape.vocab = kVocab;
+  return std::make_unique<PredictionModule>(b, "mtp.1", 2, shape);
+}
+
+std::unique_ptr<GptHead> predicting_head(BlockBuilder& b, bool untied) {
+  ModelConfig config = with_multipliers(tiny_llama());
+  config.mtp_num_layers = 3;
+  config.untie_embeddings_and_output_weights = untied;
+  return std::make_unique<GptHead>(b, config, lone_table(b), 16, 4, FurtherLayers{llama_shape(2), untied});
+}
+
 // All parts of an output layer, one after the other. The vocabulary of 11 is padded to 16: the last part of 4 is
 // padding.
 class HeadInParts final : public Layer {
@@ -299,6 +322,12 @@ std::vector<GradientCase> cases_without_experts() {
        none},
       {"GptHead", [](B& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b), 16); }, rows,
        none},
+      {"GptHead", [](B& b) { return predicting_head(b, false); }, rows, none},
+      {"GptHead", [](B& b) { return predicting_head(b, true); }, rows, none},
+      {"PredictionModule", [](B& b) { return prediction(b, llama_shape(2), false, false); }, rows, rows},
+      {"PredictionModule", [](B& b) { return prediction(b, llama_shape(1, true), false, true, 0.3); }, rows,
+       rows},
+      {"PredictionModule", [](B& b) { return prediction(b, latent_shape(6), true, true); }, rows, rows},
       {"NormedVocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, tiny_llama(), 2); }, rows, none},
       {"VocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, tiny_model(0.0), 4); }, rows, none},
       {"DenseLayer", [](B& b) { return std::make_unique<DenseLayer>(b, "d", kWidth, 7, DenseLayer::Form{}); },

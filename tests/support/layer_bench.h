@@ -14,6 +14,7 @@
 #include "data/read_ahead.h"
 #include "data_parallel/gradient_buffer.h"
 #include "mesh/rect.h"
+#include "models/prediction_module.h"
 #include "nn/layer.h"
 #include "zero/param_store.h"
 
@@ -53,7 +54,7 @@ class LayerBench {
         side_pool_(1),
         stream_(Stream::Mode::Inline, pool_),
         side_(Stream::Mode::Worker, side_pool_),
-        batch_(samples, seq_length) {
+        batch_(batch_without_memory(samples, seq_length, kMostLaterLabels)) {
     BlockBuilder builder(params_, reports_, mesh_, 0, 99, sequence_parallel);
     layer_ = make(builder);
     slots_ = builder.slots();
@@ -85,6 +86,11 @@ class LayerBench {
     const Tensor y = layer_->forward(run, local(x, input_, x_here_), *saved_);
     EXPECT_EQ(run.scratch.used(), 0U) << "temporaries were left";
     EXPECT_EQ(any_begun(), layer_->adds_in_forward());
+    for (int k = 1; k <= kMostLaterLabels; ++k) {
+      const auto term = reports_.loss_terms.find(PredictionReports::loss(k));
+      const auto scale = reports_.batch_values.find(PredictionReports::scale(k));
+      if (term) losses_[2 + term->index] *= run.batch_value(*scale);
+    }
     double sum = first() ? std::accumulate(losses_ + 2, std::end(losses_), losses_[0]) * run.loss_scale : 0;
     if (output_.cut != Placed::Cut::None && counts(output_)) {
       const Tensor weights = local(dy, output_, dy_here_);
@@ -205,6 +211,11 @@ class LayerBench {
       b.positions.as<int32_t>()[i] = static_cast<int32_t>(i % b.seq_length());
       b.loss_weight.as<float>()[i] = i % 3 == 2 ? 0.0F : 1.0F;
       b.token_types.as<int32_t>()[i] = i % 4 / 2;
+      for (size_t k = 0; k < kMostLaterLabels; ++k) {
+        const auto other = static_cast<uint64_t>(b.tokens.elements()) * (k + 1) + static_cast<uint64_t>(i);
+        b.later_labels[k].as<int32_t>()[i] = static_cast<int32_t>(word(2 * other));
+        b.later_weights[k].as<float>()[i] = i % 4 == 1 ? 0.0F : 1.0F;
+      }
     }
     for (int64_t i = 0; i < b.samples(); ++i) {
       b.lengths.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - i);
@@ -241,7 +252,8 @@ class LayerBench {
   std::unique_ptr<GradientBuffer> grads_;
   std::unique_ptr<Saved> saved_;
   BatchBuffer batch_;
-  double losses_[2 + kMostLossTerms] = {};  // sum, weights, and loss terms, whose coefficients are 1
+  double losses_[2 + kMostLossTerms] =
+      {};  // sum, weights, and loss terms: with coefficient 1, or their scale
   std::vector<int32_t> host_values_;
   Values x_here_, dy_here_;
 };

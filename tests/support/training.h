@@ -97,6 +97,7 @@ struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
   std::vector<double> balances, router_sizes;  // router losses, if the model has routers
+  std::vector<double> later_losses;            // losses of modules that predict further tokens
   std::optional<double> valid_loss;            // after the last step, if requested
 };
 
@@ -135,6 +136,8 @@ inline Curve train(const PretrainConfig& asked, const DataSource& data, const Tr
         if (world.rank() != 0) continue;
         curve.losses.push_back(step.loss);
         curve.grad_norms.push_back(step.grad_norm);
+        curve.later_losses.insert(curve.later_losses.end(), step.later_losses.begin(),
+                                  step.later_losses.begin() + step.later_losses_count);
         if (!step.router_balance) continue;
         curve.balances.push_back(*step.router_balance);
         curve.router_sizes.push_back(step.router_z);

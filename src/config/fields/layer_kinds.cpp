@@ -102,4 +102,13 @@ ModelConfig with_layers_of_kind(const ModelConfig& config, size_t kind) {
   return layer_kinds(config).kinds.at(kind).model;
 }
 
+size_t last_layer_kind(const LayerKinds& layers) {
+  return layers.of_layer.empty() ? 0 : layers.of_layer.back();
+}
+
+ModelConfig model_of_last_layer(const ModelConfig& config) {
+  const LayerKinds layers = layer_kinds(config);
+  return layers.kinds[last_layer_kind(layers)].model;
+}
+
 }  // namespace trifold

@@ -25,6 +25,10 @@ struct LayerKinds {
 LayerKinds layer_kinds(const ModelConfig& config);
 // For each layer, whether its attention has a window.
 std::vector<bool> window_layers(const ModelConfig& config);
+// The kind of the last layer (of the only kind, without layers), and the model with all layers of that kind: layers of
+// modules after the last layer are like it.
+size_t last_layer_kind(const LayerKinds& layers);
+ModelConfig model_of_last_layer(const ModelConfig& config);
 // The number of kinds, and the model with all layers of one of them.
 size_t count_layer_kinds(const ModelConfig& config);
 ModelConfig with_layers_of_kind(const ModelConfig& config, size_t kind);

@@ -109,6 +109,9 @@ struct ModelConfig {
   // In training, the most tokens of an expert, as a multiple of the mean; absent: no token is dropped.
   std::optional<double> moe_expert_capacity_factor;
   KeptChoices moe_token_drop_policy = KeptChoices::LargestGates;
+  // Modules that predict tokens after the next one (models/prediction_module.h), and the weight of their mean loss.
+  int64_t mtp_num_layers = 0;
+  double mtp_loss_scaling_factor = 0.1;
   double hidden_dropout = 0.0;     // not Megatron-LM's 0.1, which surprises users
   double attention_dropout = 0.0;  // likewise
   bool bert_no_binary_head = false;
@@ -116,6 +119,8 @@ struct ModelConfig {
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // for HeadKind::Classes
 };
+
+constexpr int64_t kMostPredictionModules = 4;
 
 // Whether feed-forward networks have gates.
 inline bool has_gate(const ModelConfig& config) {
@@ -142,5 +147,7 @@ int64_t expert_width(const ModelConfig& config);
 // the pattern does not fit the number of layers. count_expert_layers: the number of layers with experts.
 std::vector<bool> expert_layers(const ModelConfig& config);
 int64_t count_expert_layers(const ModelConfig& config);
+// The number of modules with experts: their layers are like the last one.
+int64_t count_expert_modules(const ModelConfig& config);
 
 }  // namespace trifold

@@ -48,4 +48,9 @@ int64_t count_expert_layers(const ModelConfig& config) {
   return std::count(layers.begin(), layers.end(), true);
 }
 
+int64_t count_expert_modules(const ModelConfig& config) {
+  const std::vector<bool> layers = expert_layers(config);
+  return !layers.empty() && layers.back() ? config.mtp_num_layers : 0;
+}
+
 }  // namespace trifold

@@ -26,6 +26,7 @@ constexpr std::string_view kBertExcludes[] = {"position-embedding-type",
                                               "logits-scaling",
                                               "final-logit-softcapping",
                                               "num-experts",
+                                              "mtp-num-layers",
                                               "untie-embeddings-and-output-weights",
                                               "sample-prompt"};
 constexpr std::string_view kBertIgnores[] = {"eod-mask-loss", "reset-attention-mask", "reset-position-ids"};

@@ -91,6 +91,26 @@ void add_residual_stream(OptionTable& table, ModelConfig& model) {
       .bounds = kFactor;
 }
 
+// Modules that predict further tokens.
+void add_prediction(OptionTable& table, ModelConfig& model) {
+  table
+      .add(
+          "mtp-num-layers", &model.mtp_num_layers,
+          "Train this many modules after the last layer, each of which predicts one token further (multi-token "
+          "prediction, as in DeepSeek-V3). Only their losses are added: evaluation and generation leave them out.")
+      .range(0, kMostPredictionModules)
+      .excludes({"position-embedding-type", "learned_absolute"}, "because a module has no positions to add",
+                "give --position-embedding-type rope or none")
+      .excludes({"pipeline-vocab-parts", AtLeast{2}}, "because modules share the output layer",
+                "leave it out")
+      .excludes("moe-use-upcycling", "because a model without experts has no such modules", "leave it out");
+  table
+      .add("mtp-loss-scaling-factor", &model.mtp_loss_scaling_factor,
+           "Weight of the mean loss of the modules of --mtp-num-layers.")
+      .range(0, 1e6)
+      .only_with("mtp-num-layers");
+}
+
 // The sizes of a model in a file are read from it.
 void make_sizes_optional(OptionTable& table) {
   for (const char* name : {"num-layers", "hidden-size", "num-attention-heads", "seq-length"})
@@ -148,6 +168,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
   add_architecture(table, model);
   add_residual_stream(table, model);
   add_experts(table, model);
+  add_prediction(table, model);
   table.add("vocab-size", &model.vocab_size, "Tokens of the vocabulary, before padding.")
       .range(1, kMaxSize)
       .absent("the tokenizer's");
