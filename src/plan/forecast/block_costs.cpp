@@ -152,12 +152,18 @@ bool is_device(const Hardware& hardware) { return hardware.processors > 1; }
 struct OneLayer {
   OneLayer(const RunSpec& run, FusedOps fused, double load)
       : mesh(mesh_sizes(run.mesh), {}), model(make_model(run.model, mesh, run.seed, run.mesh)) {
-    Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length);
+    Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length, model.later_labels);
     cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, mesh.sizes(), {}));
     work = walk_work(model, mesh, batch, run.dtype, counting_ops(fused), load);
   }
 
   size_t first_layer() const { return static_cast<size_t>(model.layers().front()); }
+  double tied() const {
+    double elements = 0;
+    for (const ParamSpec& spec : model.params.specs())
+      if (spec.tied_to) elements += static_cast<double>(spec.shard.local.elements());
+    return elements;
+  }
   HeldWeights weights_of(size_t block) const {
     HeldWeights held;
     for (const ParamSpec& spec : model.params.specs()) {
@@ -264,7 +270,15 @@ class Pricing {
   BlockCosts costs(bool split_here) const {
     const bool split = split_here && !software_.describes_memory();
     BlockCosts costs;
-    for (const Blocks& blocks : kinds_) add_costs(costs, blocks, split);
+    const size_t last = last_layer_kind(layer_kinds(run_.model));
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const BlockCosts of_kind = costs_of(kinds_[kind], split);
+      costs.layers.push_back(of_kind.layers.front());
+      if (kind != last) continue;
+      costs.embedding = of_kind.embedding;
+      costs.head = of_kind.head;
+      costs.tied = of_kind.tied;
+    }
     return costs;
   }
 
@@ -296,10 +310,11 @@ class Pricing {
            software_.attention == AttentionKernel::Unfused;
   }
 
-  // Adds the kind's layer. The embedding and the head, which do not depend on the kind, are replaced.
-  void add_costs(BlockCosts& costs, const Blocks& blocks, bool split) const {
+  // The costs of a model whose layers are all of one kind. A head may have modules whose layers are like the last one.
+  BlockCosts costs_of(const Blocks& blocks, bool split) const {
     const OneLayer& walked = blocks.all;
-    costs.head = {};
+    BlockCosts costs;
+    costs.tied = walked.tied();
     BlockCost layer;  // if layers differ, as in a model from a file, the last one
     for (size_t block = 0; block < walked.model.blocks.size(); ++block) {
       WalkedBlock work = walked.work.of_block(block);
@@ -320,6 +335,7 @@ class Pricing {
       }
     }
     costs.layers.push_back(layer);
+    return costs;
   }
 
   // Adds the cost of recomputation, which may apply to some of the layers and differ in another program.

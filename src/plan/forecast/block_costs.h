@@ -51,10 +51,14 @@ struct BlockCost {
   BlockCost times(double factor) const;
 };
 
-// `layers` has an entry for each kind of layer (config/fields/layer_kinds.h); `head` is the whole head.
+// `layers` has an entry for each kind of layer (config/fields/layer_kinds.h); `head` is the whole head, of whose weights
+// `tied` elements belong to the embedding too.
 struct BlockCosts {
   BlockCost embedding, head;
   std::vector<BlockCost> layers;
+  double tied = 0;
+  // The weights of a head on the rank of the embedding.
+  HeldWeights head_at_embedding() const { return {head.weights.dense - tied, head.weights.experts}; }
 };
 
 // A cache of the costs of one model's blocks on any layout. Each block is walked once for all layouts that agree on it.

@@ -94,7 +94,7 @@ class Closed {
         cost.layers[kind] += layers[kind];
       }
       // A tied weight is also on the last rank, if that is another rank.
-      take(costs_.head, work_.tied && work_.pipeline == 1 ? HeldWeights{} : costs_.head.weights,
+      take(costs_.head, work_.pipeline == 1 ? costs_.head_at_embedding() : costs_.head.weights,
            work_.head_of(stage));
       add(cost.compute, whole.compute);
       add(cost.tensor, whole.tensor);
@@ -151,7 +151,8 @@ class Closed {
   // Neither the first gather nor gathers of the embedding overlap with computation.
   double once_a_step(const RankCost& rank) const {
     if (work_.pipeline > 1) return gather(rank.weights);
-    const HeldWeights ends{embedding_weights().dense + (work_.tied ? 0 : costs_.head.weights.dense), 0};
+    const HeldWeights head = costs_.head_at_embedding();
+    const HeldWeights ends{embedding_weights().dense + head.dense, head.experts};
     return work_.micros * (gather(costs_.layers.back().weights) + gather(ends) +
                            scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
   }
