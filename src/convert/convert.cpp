@@ -65,6 +65,19 @@ std::vector<WrittenWeight> weights_of(const std::vector<WeightMap>& maps, DType 
   return weights;
 }
 
+// Adds the copies of tensors that modules have.
+void add_copies(std::vector<WrittenWeight>& weights, const std::vector<TiedTensors>& copies) {
+  for (const TiedTensors& each : copies) {
+    const auto from = std::find_if(weights.begin(), weights.end(), [&](const WrittenWeight& weight) {
+      return weight.tensor.name == each.original;
+    });
+    if (from == weights.end()) fail("{} is not written, so {} cannot be its copy", each.original, each.copy);
+    WrittenWeight same = *from;
+    same.tensor.name = each.copy;
+    weights.push_back(std::move(same));
+  }
+}
+
 class Exporter {
  public:
   Exporter(CheckpointReader& from, int64_t bytes) : from_(from), bytes_(bytes) {}
@@ -254,7 +267,8 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   read_tokenizer_of(from, data);
   const json description = config_of(model, family, from, data, dtype);
   const std::vector<WeightMap> maps = weight_map(model, family);
-  const std::vector<WrittenWeight> weights = weights_of(maps, dtype);
+  std::vector<WrittenWeight> weights = weights_of(maps, dtype);
+  add_copies(weights, copies_in_modules(model, family));
   std::vector<WrittenTensor> written;
   for (const WrittenWeight& weight : weights) written.push_back({weight.tensor.name, weight.bytes});
   const TensorFiles files(written, config.max_file_size);

@@ -261,7 +261,7 @@ TEST_F(Convert, GivesBackEveryBit) {
           EXPECT_TRUE(bytes_of(entry) == bytes_of(source)) << full;
           ++compared;
         }
-        EXPECT_EQ(compared, in.tensors);
+        EXPECT_EQ(compared, in.tensors + 2 * in.model.mtp_num_layers);  // with the modules' copies
         const json given = json::parse(std::ifstream(golden(name) / "config.json"));
         const json written = json::parse(std::ifstream(at("out") + "/config.json"));
         for (const auto& item : given.items()) EXPECT_EQ(written[item.key()], item.value()) << item.key();
@@ -271,6 +271,26 @@ TEST_F(Convert, GivesBackEveryBit) {
         const CheckpointDifference difference = trifold::difference(left, right);
         EXPECT_TRUE(difference.bitwise_equal() && difference.fields.empty()) << to_text(difference);
       }
+}
+
+// Modules that predict further tokens have copies of the embedding and of the output weight.
+TEST_F(Convert, RefusesModulesWithAnotherEmbedding) {
+  const std::string name = "model.layers.3.embed_tokens.weight";
+  const std::string model = changed([](json&) {}, "hf_deepseek_modules");
+  const SafetensorsModel files(model);
+  const SafetensorsModel::Entry& entry = files.tensors().at(name);
+  {
+    std::fstream file(entry.file->path(), std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(file);
+    uint64_t header = 0;
+    file.read(reinterpret_cast<char*>(&header), sizeof header);
+    file.seekp(static_cast<std::streamoff>(sizeof header + header) + entry.tensor->begin + 1);
+    file.put('\x3f');
+  }
+  const std::string text = refusal(model);
+  EXPECT_NE(text.find("tensor " + name + " has other values than model.embed_tokens.weight"),
+            std::string::npos)
+      << text;
 }
 
 TEST_F(Convert, RoundsToTheTypeThatIsAskedFor) {

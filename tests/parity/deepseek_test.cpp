@@ -87,6 +87,33 @@ TEST_F(DeepSeek, HasTheLossAndTheGradientsOfPyTorch) {
     }
 }
 
+// Two modules after the last layer predict the second and the third next token.
+TEST_F(DeepSeek, HasTheLossesAndTheGradientsOfPyTorchWithModules) {
+  const Converted done = import(golden_model("hf_deepseek_modules"));
+  EXPECT_EQ(done.model.mtp_num_layers, 2);
+  const json expected = golden_json("hf_deepseek_modules", "logits.json");
+  const OneText text(expected.at("ids").get<std::vector<int32_t>>());
+  const Gradients theirs = golden_gradients("hf_deepseek_modules", done.model);
+  for (const int tp : {1, 2}) {
+    PretrainConfig config = on_mesh(small_run(), 1, tp);
+    config.model = done.model;
+    config.model.seq_length = text.seq_length();
+    config.model.max_position_embeddings = done.model.max_position_embeddings;
+    config.batch.micro_batch_size = config.batch.global_batch_size.emplace(2);
+    config.mesh.sequence_parallel = tp > 1;
+    config.precision.f64 = true;
+    config.optimizer.clip_grad = 0;
+    const FirstStep step = first_step(config, done.to, text);
+    EXPECT_NEAR(step.loss, expected.at("loss").get<double>(), 1e-12);
+    ASSERT_EQ(step.later_losses.size(), 2U);
+    for (size_t k = 0; k < 2; ++k)
+      EXPECT_NEAR(step.later_losses[k], expected.at("module_losses")[k].get<double>(), 1e-12) << k;
+    ASSERT_EQ(step.gradients.size(), theirs.size());
+    for (const auto& [name, gradient] : theirs)
+      EXPECT_LT(relative_error(step.gradients.at(name), gradient), 1e-10) << name << ", tp " << tp;
+  }
+}
+
 TEST_F(DeepSeek, LeavesOutLayersThatPredictFurtherTokens) {
   // The last layer of the golden model, seen as one of them.
   std::vector<std::string> warnings;

@@ -94,6 +94,7 @@ inline Gradients golden_gradients(const std::string& name, const ModelConfig& mo
 
 struct FirstStep {
   double loss = 0;
+  std::vector<double> later_losses;  // of modules that predict further tokens
   Gradients gradients;
 };
 
@@ -104,9 +105,11 @@ inline FirstStep first_step(PretrainConfig config, const std::string& checkpoint
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, nullptr);
     trainer.load(checkpoint, LoadPart::Weights);
-    const double loss = trainer.step().loss;
+    const StepReport step = trainer.step();
     const std::lock_guard lock(mutex);
-    result.loss = loss;
+    result.loss = step.loss;
+    result.later_losses.assign(step.later_losses.begin(),
+                               step.later_losses.begin() + step.later_losses_count);
     const ParamList& params = trainer.replica().layout().params();
     for (int i = 0; i < params.size(); ++i) {
       const ParamSpec& spec = params[{i}];

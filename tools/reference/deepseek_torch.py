@@ -1,6 +1,8 @@
-"""Logits, loss and gradients of a small DeepSeek-V3 in Hugging Face's format, in PyTorch and f64, with which Trifold is compared.
+"""Logits, loss and gradients of small DeepSeek-V3s in Hugging Face's format, in PyTorch and f64, with which Trifold is compared.
 
-  deepseek_torch.py make    writes tests/golden/hf_deepseek_v3: a small random model, its logits, and the gradients of its loss
+  deepseek_torch.py make    writes tests/golden/hf_deepseek_v3: a small random model, its logits, and the gradients of its loss;
+                            and hf_deepseek_modules, which has two modules that predict further tokens, whose losses are in
+                            logits.json, and in the gradients with the weight 0.1 / 2 each
   deepseek_torch.py check   compares them with those of transformers, which must be installed and computes in f32
 """
 
@@ -12,6 +14,8 @@ import torch
 from hugging_face_torch import GOLDEN, heads, ids_of, joined, read_model, write_file
 
 FOLDER = GOLDEN / "hf_deepseek_v3"
+MODULES_FOLDER = GOLDEN / "hf_deepseek_modules"
+MODULES_FACTOR = 0.1  # of the mean of the modules' losses
 
 # A dense layer, then two with experts in groups; stretched angles that scale the two parts of a key differently.
 CONFIG = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_act": "silu", "num_hidden_layers": 3,
@@ -24,6 +28,8 @@ CONFIG = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3
           "initializer_range": 0.02,
           "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
                            "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 1.0}}
+# A dense layer, one with experts, and two modules with experts.
+CONFIG_WITH_MODULES = {**CONFIG, "num_hidden_layers": 2, "num_nextn_predict_layers": 2}
 
 
 def shapes_of(c):
@@ -34,8 +40,11 @@ def shapes_of(c):
     def network(name, inner):
         return {name + ".gate_proj.weight": (inner, n), name + ".up_proj.weight": (inner, n), name + ".down_proj.weight": (n, inner)}
 
-    for i in range(c["num_hidden_layers"]):
+    for i in range(c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)):
         layer = f"layers.{i}."
+        if i >= c["num_hidden_layers"]:
+            shapes.update({layer + "enorm.weight": (n,), layer + "hnorm.weight": (n,), layer + "eh_proj.weight": (n, 2 * n),
+                           layer + "shared_head.norm.weight": (n,)})
         parts = {"input_layernorm": (n,), "self_attn.q_a_proj": (c["q_lora_rank"], n), "self_attn.q_a_layernorm": (c["q_lora_rank"],),
                  "self_attn.q_b_proj": (count * (plain + turned), c["q_lora_rank"]),
                  "self_attn.kv_a_proj_with_mqa": (c["kv_lora_rank"] + turned, n),
@@ -74,6 +83,7 @@ def growth(c, mscale):
 
 
 def logits_of(c, w, ids):
+    """Those of the model [T, V], and of module k [T - k - 1, V] at the positions whose label k places further is in the text."""
     count, plain, turned = c["num_attention_heads"], c["qk_nope_head_dim"], c["qk_rope_head_dim"]
     rope = c["rope_scaling"]
     angle = angles_of(c, len(ids))
@@ -92,7 +102,8 @@ def logits_of(c, w, ids):
 
     def turn(x):  # [H, T, turned]: neighbours are a pair
         a, b = x[..., 0::2], x[..., 1::2]
-        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+        c, s = cos[: x.shape[1]], sin[: x.shape[1]]
+        return torch.stack([a * c - b * s, b * c + a * s], -1).flatten(-2)
 
     def attention(x, name):
         q = heads(linear(norm(linear(x, name + ".q_a_proj"), name + ".q_a_layernorm"), name + ".q_b_proj"), count)
@@ -101,7 +112,7 @@ def logits_of(c, w, ids):
         key = turn(key[None]).expand(count, -1, -1)
         q = torch.cat([q[..., :plain], turn(q[..., plain:])], -1)
         k = torch.cat([kv[..., :plain], key], -1)
-        future = torch.ones(len(ids), len(ids), dtype=torch.bool).triu(1)
+        future = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
         scores = (q @ k.transpose(1, 2) * scale).masked_fill(future, -math.inf)
         return linear(joined(torch.softmax(scores, -1) @ kv[..., plain:]), name + ".o_proj")
 
@@ -118,64 +129,83 @@ def logits_of(c, w, ids):
                 for row, pair in zip(x, zip(shares, chosen.tolist()))]
         return torch.stack(rows) + network(x, name + ".shared_experts")
 
-    x = w["embed_tokens.weight"][ids]
-    for i in range(c["num_hidden_layers"]):
+    def layer(x, i):
         x = x + attention(norm(x, f"layers.{i}.input_layernorm"), f"layers.{i}.self_attn")
         y = norm(x, f"layers.{i}.post_attention_layernorm")
-        x = x + (network if i < c["first_k_dense_replace"] else mixture)(y, f"layers.{i}.mlp")
-    return linear(norm(x, "norm"), "lm_head")
+        return x + (network if i < c["first_k_dense_replace"] else mixture)(y, f"layers.{i}.mlp")
+
+    x = w["embed_tokens.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        x = layer(x, i)
+    x = norm(x, "norm")
+    logits = [linear(x, "lm_head")]
+    for k in range(1, c.get("num_nextn_predict_layers", 0) + 1):
+        name = f"layers.{c['num_hidden_layers'] + k - 1}."
+        positions = len(ids) - 1 - k
+        tokens = w["embed_tokens.weight"][ids[k:k + positions]]
+        both = torch.cat([norm(tokens, name + "enorm"), norm(x[:positions], name + "hnorm")], -1)
+        x = norm(layer(linear(both, name + "eh_proj"), c["num_hidden_layers"] + k - 1), name + "shared_head.norm")
+        logits.append(linear(x, "lm_head"))
+    return logits
 
 
-def compute():
-    """ids, logits, loss of the next ids, and its gradients by the names of the files."""
-    config, w = read_model(FOLDER)
+def compute(folder):
+    """ids, logits, loss of the next ids, gradients by the names of the files, and losses of modules."""
+    config, w = read_model(folder)
     ids = ids_of(config)
+    w = {name: tensor for name, tensor in w.items() if not name.endswith(("embed_tokens.weight", "head.weight")) or name.count(".") == 1}
     for name, tensor in w.items():
         tensor.requires_grad_("e_score" not in name)
-    logits = logits_of(config, w, ids)
+    logits, *later = logits_of(config, w, ids)
     loss = torch.nn.functional.cross_entropy(logits[:-1], torch.tensor(ids[1:]))
-    loss.backward()
+    losses = [torch.nn.functional.cross_entropy(x, torch.tensor(ids[k:])) for k, x in enumerate(later, 2)]
+    (loss + sum(MODULES_FACTOR / len(losses) * each for each in losses)).backward()
     gradients = {(name if name.startswith("lm_head") else "model." + name):
                  torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
                  for name, tensor in w.items() if tensor.requires_grad}
-    return ids, logits.detach(), loss.item(), gradients
+    return ids, logits.detach(), loss.item(), gradients, [each.item() for each in losses]
 
 
-def make():
+def make(folder, config):
     torch.manual_seed(7)
     tensors = {}
-    for name, shape in shapes_of(CONFIG).items():
+    for name, shape in shapes_of(config).items():
         numbers = torch.randn(shape) * (0.1 if "e_score" in name else 0.3)
         full = name if name.startswith("lm_head") else "model." + name
         tensors[full] = numbers + 1 if "norm" in name else numbers
         if "e_score" not in name:
             tensors[full] = tensors[full].to(torch.bfloat16)  # as DeepSeek's own files, whose biases are f32
-    FOLDER.mkdir(exist_ok=True)
+    for i in range(config.get("num_nextn_predict_layers", 0)):
+        layer = f"model.layers.{config['num_hidden_layers'] + i}."
+        tensors[layer + "embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors[layer + "shared_head.head.weight"] = tensors["lm_head.weight"].clone()
+    folder.mkdir(exist_ok=True)
     items = list(tensors.items())
-    write_golden_files(items)
-    ids, logits, loss, gradients = compute()
+    write_golden_files(folder, config, items)
+    ids, logits, loss, gradients, losses = compute(folder)
     rows = ",\n ".join(json.dumps([round(x, 9) for x in row]) for row in logits.tolist())
-    (FOLDER / "logits.json").write_text(f'{{"ids": {json.dumps(ids)},\n"loss": {loss!r},\n"logits": [{rows}]}}\n')
-    write_file(FOLDER / "gradients.safetensors", gradients)
+    later = f'"module_losses": {losses!r},\n' if losses else ""
+    (folder / "logits.json").write_text(f'{{"ids": {json.dumps(ids)},\n"loss": {loss!r},\n{later}"logits": [{rows}]}}\n')
+    write_file(folder / "gradients.safetensors", gradients)
 
 
-def write_golden_files(items):
-    (FOLDER / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
+def write_golden_files(folder, config, items):
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     files = [dict(items[:40]), dict(items[40:])]
     places = {}
     for number, tensors in enumerate(files, 1):
         file = f"model-{number:05}-of-{len(files):05}.safetensors"
-        write_file(FOLDER / file, tensors)
+        write_file(folder / file, tensors)
         places.update({tensor: file for tensor in tensors})
     total = sum(t.numel() * t.element_size() for tensors in files for t in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": places}
-    (FOLDER / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
 
 def check():
     import transformers
 
-    ids, logits, loss, gradients = compute()
+    ids, logits, loss, gradients, _ = compute(FOLDER)
     model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, torch_dtype=torch.float32, attn_implementation="eager")
     model.eval()
     tokens = torch.tensor([ids])
@@ -196,4 +226,7 @@ def check():
 if __name__ == "__main__":
     if sys.argv[1:] not in (["make"], ["check"]):
         sys.exit(__doc__)
-    sys.exit(make() if sys.argv[1] == "make" else check())
+    if sys.argv[1] == "check":
+        sys.exit(check())
+    make(FOLDER, CONFIG)
+    make(MODULES_FOLDER, CONFIG_WITH_MODULES)

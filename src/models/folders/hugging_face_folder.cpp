@@ -129,6 +129,13 @@ std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, M
       model = *apart;
     }
   }
+  for (const auto& [copy, original] : copies_in_modules(model, family)) {
+    const auto* const one = find_tensor(files, copy, prefix);
+    const auto* const other = find_tensor(files, original, prefix);
+    if (one != nullptr && other != nullptr && !are_equal(*one, *other))
+      bad_input("{}: tensor {} has other values than {}; only models in which they are one are supported",
+                where, one->tensor->name, other->tensor->name);
+  }
   return stand_ins;
 }
 
@@ -182,7 +189,7 @@ HuggingFaceFolder::HuggingFaceFolder(const fs::path& folder, const std::function
   files_ = std::make_unique<SafetensorsModel>(folder);
   if (warn && files_->ignores_index())
     warn(fmt::format("{} is not read, because there is a {}", kSafetensorsIndexName, kSafetensorsName));
-  look_for_pairs(model_, *family_,
+  look_for_parts(model_, *family_,
                  [&](const std::string& tensor) { return files_->tensors().contains(tensor); });
   stand_ins_ = resolve_ties(*files_, model_, *family_, folder.string(), warn);
   for (const WeightMap& map : weight_map(model_, *family_))

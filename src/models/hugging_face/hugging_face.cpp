@@ -52,11 +52,12 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
       ours, shape, {}, false, shape.rank() == 1 || ours.ends_with(".bias") || ours.ends_with(".gain")};
   std::string_view rest = ours;
   std::string before = names.prefix;
-  const bool in_block = ours.starts_with("block.");
+  const bool in_module = ours.starts_with("mtp."), in_block = in_module || ours.starts_with("block.");
   if (in_block) {
-    rest.remove_prefix(std::string_view("block.").size());
+    rest.remove_prefix(rest.find('.') + 1);
     const size_t dot = rest.find('.');
-    before += names.block + std::string(rest.substr(0, dot + 1));
+    const int64_t number = std::stoll(std::string(rest.substr(0, dot))) + (in_module ? model.num_layers : 0);
+    before += fmt::format("{}{}.", names.block, number);
     rest.remove_prefix(dot + 1);
   }
   const int64_t experts = model.num_experts.value_or(0);
@@ -81,7 +82,8 @@ WeightMap map_of(const std::string& ours, const Shape& shape, const TensorNames&
       map.others.push_back(std::move(quantised));
     }
   };
-  take(in_block ? names.in_block : names.outside, before);
+  if (in_module) take(names.in_module, before);
+  if (map.theirs.empty()) take(in_block ? names.in_block : names.outside, before);
   if (!in_block) take(names.head, "");
   if (map.theirs.empty() && ours == "head.weight")
     set_tensors(map, {"lm_head.weight"}, {"head.weight", {}}, model);
@@ -169,6 +171,19 @@ std::vector<TiedTensors> tied_tensors(const ModelConfig& model, const HuggingFac
   return family.tied(model);
 }
 
+std::vector<TiedTensors> copies_in_modules(const ModelConfig& model, const HuggingFaceFamily& family) {
+  const std::string embedding = family.names.prefix + "embed_tokens.weight";
+  std::vector<TiedTensors> copies;
+  for (int64_t module = 0; module < model.mtp_num_layers; ++module) {
+    const std::string before =
+        fmt::format("{}{}{}.", family.names.prefix, family.names.block, model.num_layers + module);
+    copies.push_back({before + "embed_tokens.weight", embedding});
+    copies.push_back({before + "shared_head.head.weight",
+                      model.untie_embeddings_and_output_weights ? "lm_head.weight" : embedding});
+  }
+  return copies;
+}
+
 std::optional<ModelConfig> untied(ModelConfig model, const HuggingFaceFamily& family) {
   if (!family.may_untie) return std::nullopt;
   model.untie_embeddings_and_output_weights = true;
@@ -179,8 +194,15 @@ std::string auto_class(const ModelConfig& model, const HuggingFaceFamily& family
   return family.auto_class(model);
 }
 
-void look_for_pairs(ModelConfig& model, const HuggingFaceFamily& family,
+void look_for_parts(ModelConfig& model, const HuggingFaceFamily& family,
                     FunctionRef<bool(const std::string&)> has_tensor) {
+  const auto is_there = [&](const char* tensor) {
+    return has_tensor(
+        fmt::format("{}{}{}.{}", family.names.prefix, family.names.block, model.num_layers, tensor));
+  };
+  if (std::none_of(family.names.in_module.begin(), family.names.in_module.end(),
+                   [&](const TensorNames::Entry& entry) { return is_there(entry.theirs.front().data()); }))
+    model.mtp_num_layers = 0;
   if (const char* tensor = family.pair_tensor) model.bert_no_binary_head = !has_tensor(tensor);
 }
 
@@ -235,7 +257,8 @@ std::string with_names_of_fields(std::string text, const ConfigReader& from) {
       {"q-lora-rank", "q_lora_rank"},
       {"qk-head-dim", "qk_nope_head_dim"},
       {"qk-pos-emb-head-dim", "qk_rope_head_dim"},
-      {"v-head-dim", "v_head_dim"}};
+      {"v-head-dim", "v_head_dim"},
+      {"mtp-num-layers", "num_nextn_predict_layers"}};
   for (const auto& [option, field] : kFields) {
     if (!from.knows(field)) continue;
     const std::string before = fmt::format("--{}", option), after = fmt::format("'{}'", from.name_of(field));

@@ -81,6 +81,9 @@ struct TiedTensors {
   std::string copy, original;
 };
 std::vector<TiedTensors> tied_tensors(const ModelConfig& model, const HuggingFaceFamily& family);
+// Tensors of modules that predict further tokens which, if they are in a file, equal the model's; files that are written
+// have them.
+std::vector<TiedTensors> copies_in_modules(const ModelConfig& model, const HuggingFaceFamily& family);
 // The model with an untied output head; none if its family has no such model.
 std::optional<ModelConfig> untied(ModelConfig model, const HuggingFaceFamily& family);
 
@@ -106,10 +109,11 @@ const HuggingFaceFamily& family_for(const ModelConfig& model, const std::optiona
 nlohmann::json to_hugging_face(const ModelConfig& model, const HuggingFaceFamily& family);
 
 // The resolved model of a config.json; seq_length is the number of positions. BadInput, starting with `where`, that
-// lists everything that is missing, has the wrong type or is not supported. Whether the model has a head for pairs is
-// not in the file: look_for_pairs finds it from the tensors.
+// lists everything that is missing, has the wrong type or is not supported. Whether the model has a head for pairs
+// is not in the file, and its modules that predict further tokens may be absent although it names them: look_for_parts
+// finds both from the tensors.
 ModelConfig from_hugging_face(const nlohmann::json& config, const std::string& where);
-void look_for_pairs(ModelConfig& model, const HuggingFaceFamily& family,
+void look_for_parts(ModelConfig& model, const HuggingFaceFamily& family,
                     FunctionRef<bool(const std::string&)> has_tensor);
 
 // The tables of all families, in the form in which tools/reference/hugging_face_fields.py writes the fields of

@@ -32,7 +32,8 @@ constexpr const char* kFreeFields[] = {"model_digest",
                                        "moe_input_jitter_eps",
                                        "moe_router_force_load_balancing",
                                        "moe_expert_capacity_factor",
-                                       "moe_token_drop_policy"};
+                                       "moe_token_drop_policy",
+                                       "mtp_loss_scaling_factor"};
 // Fields that are compared by the angles and factors that follow from them.
 constexpr const char* kRopeFields[] = {"rotary_base",
                                        "rotary_percent",

@@ -30,7 +30,7 @@ ConfigFields deepseek_fields() {
         field({"rms_norm_eps"}, 1e-6), unused({"use_cache"}, true), unused({"pad_token_id"}),
         unused({"bos_token_id"}, 0), unused({"eos_token_id"}, 1), unused({"pretraining_tp"}, 1),
         field({"tie_word_embeddings"}, false), fixed("rope_interleave", true), fixed("attention_bias", false),
-        field({"attention_dropout"}, 0.0), unused({"num_nextn_predict_layers", "num_mtp_layers"}, 1),
+        field({"attention_dropout"}, 0.0), field({"num_nextn_predict_layers", "num_mtp_layers"}, 1),
         // Derived from others.
         field({"head_dim"}, nullptr).beyond_class(), field({"qk_head_dim"}, nullptr).beyond_class(),
         // The authors' own code.
@@ -108,7 +108,8 @@ std::vector<std::string> deepseek_misses(const ModelConfig& model) {
 }
 
 bool deepseek_ignores(const std::string& theirs, const ModelConfig& model) {
-  return is_in_later_layer(theirs, model) || llama_family().ignores(theirs, model);
+  return is_in_later_layer(theirs, model) || is_module_copy(theirs, model) ||
+         llama_family().ignores(theirs, model);
 }
 
 TensorNames deepseek_names() {
@@ -126,6 +127,7 @@ TensorNames deepseek_names() {
       {"attention.key_value_up.weight", {"self_attn.kv_b_proj.weight"}}};
   for (const TensorNames::Entry& entry : entries) names.in_block.push_back(entry);
   for (TensorNames::Entry& entry : sigmoid_expert_names()) names.in_block.push_back(std::move(entry));
+  names.in_module = module_names();
   return names;
 }
 

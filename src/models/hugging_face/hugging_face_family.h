@@ -37,6 +37,9 @@ struct TensorNames {
   };
   std::string prefix, block;
   std::vector<Entry> in_block, outside, head = {};
+  // Tensors of modules that predict further tokens, besides the tensors of their layers. Modules are blocks after the
+  // last one, so these names and in_block's follow `prefix` and `block`. Empty: the family has no modules.
+  std::vector<Entry> in_module = {};
 };
 
 struct HuggingFaceFamily {
@@ -132,8 +135,15 @@ void read_sigmoid_experts(ConfigReader& from, ModelConfig& model);
 void write_sigmoid_experts(nlohmann::json& config, const ModelConfig& model);
 std::vector<TensorNames::Entry> sigmoid_expert_names();
 std::vector<std::string> sigmoid_experts_miss(const ModelConfig& model, std::vector<std::string> missing);
-// Whether a tensor is in a layer after the last one: such layers predict further tokens. transformers does not read them.
+// Modules that predict further tokens, which are layers after the last one (hugging_face_modules.cpp). transformers does
+// not read them, and its config.json may announce layers that are not in the files (look_for_parts).
+void read_modules(ConfigReader& from, ModelConfig& model);
+void write_modules(nlohmann::json& config, const ModelConfig& model);
+std::vector<TensorNames::Entry> module_names();
+// Whether a tensor is in a layer behind the last layer and the modules, or is a module's copy of the embedding or of the
+// output weight.
 bool is_in_later_layer(const std::string& theirs, const ModelConfig& model);
+bool is_module_copy(const std::string& theirs, const ModelConfig& model);
 
 // Rotary positions (hugging_face_rope.cpp): the fields of a family, reading and writing them, and the fields of
 // 'rope_parameters'. read_rope and write_rope read only the names of the style, and whether it is partial.

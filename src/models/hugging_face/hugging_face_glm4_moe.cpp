@@ -35,7 +35,7 @@ ConfigFields glm4_moe_fields() {
                   field({"use_qk_norm"}, false),
                   unused({"bos_token_id"}),
                   unused({"eos_token_id"}),
-                  unused({"num_nextn_predict_layers", "num_mtp_layers"}, 1),
+                  field({"num_nextn_predict_layers", "num_mtp_layers"}, 1),
                   field({"head_dim"}, nullptr).beyond_class(),
                   fixed("mlp_bias", false).beyond_class()},
                  decoder_fields(kGlm4Rope)});
@@ -69,12 +69,14 @@ std::vector<std::string> glm4_moe_misses(const ModelConfig& model) {
 }
 
 bool glm4_moe_ignores(const std::string& theirs, const ModelConfig& model) {
-  return is_in_later_layer(theirs, model) || llama_family().ignores(theirs, model);
+  return is_in_later_layer(theirs, model) || is_module_copy(theirs, model) ||
+         llama_family().ignores(theirs, model);
 }
 
 TensorNames glm4_moe_names() {
   TensorNames names = with_head_norms(llama_family().names);
   for (TensorNames::Entry& entry : sigmoid_expert_names()) names.in_block.push_back(std::move(entry));
+  names.in_module = module_names();
   return names;
 }
 

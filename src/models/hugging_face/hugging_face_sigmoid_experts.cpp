@@ -76,6 +76,7 @@ void read_sigmoid_experts(ConfigReader& from, ModelConfig& model) {
   else if (dense > 0)
     model.moe_layer_freq = fmt::format("[0]*{}+[1]*{}", dense, model.num_layers - dense);
   read_expert_groups(from, model);
+  read_modules(from, model);
   // With one choice, Trifold does not divide the weight by the sum.
   if (from.flag("norm_topk_prob") != (model.moe_router_topk > 1))
     from.problem(fmt::format("'norm_topk_prob' is {} with {} experts per token; only {} is supported",
@@ -97,6 +98,7 @@ void write_sigmoid_experts(json& config, const ModelConfig& model) {
   config["n_group"] = model.moe_router_num_groups.value_or(1);
   config["topk_group"] = model.moe_router_group_topk.value_or(1);
   config["norm_topk_prob"] = model.moe_router_topk > 1;
+  write_modules(config, model);
 }
 
 std::vector<std::string> sigmoid_experts_miss(const ModelConfig& model, std::vector<std::string> missing) {
@@ -125,29 +127,6 @@ std::vector<TensorNames::Entry> sigmoid_expert_names() {
       gated_experts(false),
       {"mlp.shared.up.weight", {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight"}},
       {"mlp.shared.down.weight", {"mlp.shared_experts.down_proj.weight"}}};
-}
-
-namespace {
-
-// The layer that a tensor's name is in, if any; an index that is too large is not a layer.
-std::optional<int64_t> layer_of(std::string_view theirs) {
-  for (const std::string_view prefix : {"model.", "layers."})
-    if (theirs.starts_with(prefix)) theirs.remove_prefix(prefix.size());
-  constexpr size_t kMostDigits = 9;
-  const size_t digits = std::min(theirs.find('.'), theirs.size());
-  if (digits == 0 || digits > kMostDigits) return std::nullopt;
-  int64_t layer = 0;
-  for (const char digit : theirs.substr(0, digits)) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    layer = layer * 10 + (digit - '0');
-  }
-  return layer;
-}
-
-}  // namespace
-
-bool is_in_later_layer(const std::string& theirs, const ModelConfig& model) {
-  return layer_of(theirs).value_or(-1) >= model.num_layers;
 }
 
 }  // namespace trifold
