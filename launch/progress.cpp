@@ -185,6 +185,13 @@ namespace {
 
 constexpr size_t kMostSampleBytes = 400;
 
+std::string text_of_later_losses(const StepReport& report) {
+  std::string text;
+  for (int k = 0; k < report.later_losses_count; ++k)
+    text += fmt::format("mtp loss {} {:.4f}  ", k + 1, report.later_losses[static_cast<size_t>(k)]);
+  return text;
+}
+
 // The busiest expert of all blocks, and the dropped choices of all blocks together.
 std::string text_of_loads(const StepReport& report) {
   if (report.expert_loads.empty()) return "";
@@ -212,9 +219,10 @@ std::string Progress::describe(const StepReport& report) const {
   const std::string params =
       report.params_norm ? fmt::format("params norm {:.3f}  ", *report.params_norm) : "";
   return fmt::format(
-      "step {:>6}/{}  {}  {}{}grad norm {:.3f}  {}{}lr {:.3e}  {}{}{} {}/s  MFU {:.0f}%  ETA {}", report.step,
-      last_step(), loss, routers, text_of_loads(report), report.grad_norm, zeros, params, report.lr, scale,
-      skipped, rate_text(report.tokens_per_second), unit_, 100 * report.mfu, remaining(report.step));
+      "step {:>6}/{}  {}  {}{}{}grad norm {:.3f}  {}{}lr {:.3e}  {}{}{} {}/s  MFU {:.0f}%  ETA {}",
+      report.step, last_step(), loss, text_of_later_losses(report), routers, text_of_loads(report),
+      report.grad_norm, zeros, params, report.lr, scale, skipped, rate_text(report.tokens_per_second), unit_,
+      100 * report.mfu, remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {

@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "config/fields/config.h"
 #include "nn/recompute.h"
 
 namespace trifold {
 
 namespace {
+
+static_assert(kMostPredictionModules <= kMostLaterLabels && kMostPredictionModules <= kMostBatchValues);
 
 std::unique_ptr<Layer> layer_of(BlockBuilder& builder, const std::string& name,
                                 const PredictionShape& shape) {
