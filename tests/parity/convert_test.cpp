@@ -347,6 +347,47 @@ TEST_F(Convert, TakesExpertsOfManyRanks) {
   for (const std::string& name : difference.only_left) EXPECT_TRUE(name.starts_with("adam_")) << name;
 }
 
+// Every family with modules gives back what it was trained to be; the others say what they lack.
+TEST_F(Convert, TakesModulesThatPredictFurtherTokens) {
+  for (const char* family : {"deepseek_v3", "kimi_k2", "glm4_moe"}) {
+    SCOPED_TRACE(family);
+    fs::remove_all(folder_);
+    PretrainConfig config = on_mesh(small_run(), 2);
+    if (family == std::string("glm4_moe"))
+      make_llama(config.model, 2);
+    else
+      make_latent(config.model, 6);
+    ModelConfig& model = config.model;
+    if (model.multi_latent_attention) model.latent_norm_epsilon = 1e-6;
+    model.num_experts = 8;
+    model.moe_ffn_hidden_size = model.moe_shared_expert_intermediate_size.emplace(16);
+    model.moe_router_score_function = RouterScore::Sigmoid;
+    model.moe_router_enable_expert_bias = true;
+    model.mtp_num_layers = 2;
+    config.batch.micro_batch_size = 1;
+    train(config, 1, "", at("run"));
+    ConvertConfig convert;
+    convert.load = at("run");
+    convert.save = at("out");
+    convert.hugging_face_family = family;
+    CheckpointReader run(at("run"));
+    export_model(run, convert);
+    EXPECT_EQ(config_of(at("out"))["num_nextn_predict_layers"], 2);
+    const Converted in = import(at("out"), at("in"));
+    CheckpointReader back(in.to);
+    const CheckpointDifference difference = trifold::difference(run, back);
+    EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
+    EXPECT_EQ(difference.tensors_equal, static_cast<int64_t>(back.tensors().size()));
+    for (const std::string& name : difference.only_left) EXPECT_TRUE(name.starts_with("adam_")) << name;
+  }
+  PretrainConfig llama = small_run();
+  make_llama(llama.model, 2);
+  llama.model.mtp_num_layers = 1;
+  train(llama, 1, "", at("llama"));
+  const std::string text = refusal_to_export(at("llama"), "llama");
+  EXPECT_NE(text.find("--mtp-num-layers 0"), std::string::npos) << text;
+}
+
 TEST_F(Convert, TakesAGptWithSquaredRelu) {
   PretrainConfig config = on_mesh(small_run(), 1);
   config.model.squared_relu = true;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/inspect.h"
+#include "files/file.h"
 #include "support/compare.h"
 #include "support/planned_memory.h"
 #include "support/training.h"

@@ -36,14 +36,14 @@ PretrainConfig prediction_with_experts(bool f64) {
   return config;
 }
 
-void expect_near(const Curve& cut, const Curve& one) {
+void expect_curve_of(const Curve& cut, const Curve& one) {
   EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
   EXPECT_LT(relative_error(cut.later_losses, one.later_losses), 1e-11);
   EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
   EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
 }
 
-void expect_same_bits(const Curve& curve, const Curve& plain) {
+void expect_bits_of(const Curve& curve, const Curve& plain) {
   EXPECT_EQ(first_difference<double>(curve.losses, plain.losses), kSame);
   EXPECT_EQ(first_difference<double>(curve.later_losses, plain.later_losses), kSame);
   EXPECT_EQ(first_difference<double>(curve.grad_norms, plain.grad_norms), kSame);
@@ -64,10 +64,10 @@ TEST(Prediction, CurvesAgreeOnEveryMesh) {
                                    {.pp = 2, .cp = 2, .exchange = ContextExchange::Ring},
                                    {.pp = 2, .schedule = "zb-v", .chunks = 2}}) {
       SCOPED_TRACE(mesh.name() + (untied ? " untied" : " tied"));
-      expect_near(train_and_evaluate(mesh.of(base)), one);
+      expect_curve_of(train_and_evaluate(mesh.of(base)), one);
     }
     // Tensor ranks with whole activations.
-    expect_near(train_and_evaluate(on_mesh(base, 1, 2)), one);
+    expect_curve_of(train_and_evaluate(on_mesh(base, 1, 2)), one);
   }
 }
 
@@ -80,7 +80,7 @@ TEST(Prediction, PipelinesAndZeroChangeNoBit) {
                                    {.dp = 2, .pp = 2, .zero = 3},
                                    {.dp = 2, .recompute = RecomputeGranularity::Full}}) {
       SCOPED_TRACE(mesh.name() + (untied ? " untied" : " tied"));
-      expect_same_bits(train_and_evaluate(mesh.of(base)), plain);
+      expect_bits_of(train_and_evaluate(mesh.of(base)), plain);
     }
   }
 }
@@ -94,7 +94,7 @@ TEST(Prediction, ModulesWithExpertsAgreeOnEveryMesh) {
                                  {.dp = 2, .pp = 2, .ep = 2, .zero = 3, .schedule = "zb-h1"}}) {
     SCOPED_TRACE(mesh.name());
     const Curve cut = train_and_evaluate(mesh.of(base));
-    expect_near(cut, one);
+    expect_curve_of(cut, one);
     expect_alike(cut, one);
   }
 }
