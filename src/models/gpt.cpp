@@ -102,12 +102,14 @@ GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId token
     modules_.push_back(std::make_unique<PredictionModule>(builder, "mtp." + std::to_string(k - 1), k, shape));
 }
 
-// Without modules, nothing needs the norm's result when the loss returns.
+// Without modules, nothing needs the norm's result when the loss returns. With them it is kept in evaluations too, which
+// have a training step's memory.
 Tensor GptHead::forward(Run& run, Tensor x, Saved& saved) const {
-  if (!modules_.empty() && run.has_backward()) {
+  if (!modules_.empty()) {
     Run kept = run.keeping_in(*run.keep);
     Tensor hidden = norm_.forward(kept, x, saved);
     loss_.forward(kept, hidden, saved);
+    if (!run.has_backward()) return {};
     for (const auto& module : modules_) hidden = module->forward(kept, hidden, saved);
     return {};
   }
