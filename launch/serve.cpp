@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -11,11 +10,9 @@
 #include "core/read_json.h"
 #include "launch/commands.h"
 #include "launch/process/signals.h"
+#include "launch/sampled_model.h"
 #include "launch/say.h"
-#include "models/folders/open_model.h"
 #include "monitor/http_server.h"
-#include "run/ranks.h"
-#include "train/checkpoint_model.h"
 #include "train/sampling/completions.h"
 
 namespace trifold::launch {
@@ -66,28 +63,21 @@ HttpAnswer answer_to(const HttpRequest& request, Completions& completions) {
 }  // namespace
 
 int run(const ServeConfig& config, Ranks& ranks) {
-  const CheckpointModel checkpoint = describe_checkpoint(open_model(config.load));
-  expect_text_model(checkpoint);
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, config.data);
   const std::atomic<int>& signal = catch_signals();
-  MeshConfig mesh;
-  mesh.data_parallel_size = 1;
-  mesh.threads_per_rank = config.threads_per_rank;
-  ranks.run(mesh, [&](Communicator& world) {
-    Replica replica(world, mesh, checkpoint.model, checkpoint.dtype, 0);
-    load_weights(replica, checkpoint.directory);
-    Sampler sampler(replica, checkpoint.model, tokenizer->vocab_size());
-    Completions completions(sampler, *tokenizer, *checkpoint.model.vocab_size,
-                            std::filesystem::path(checkpoint.directory).filename().string(), signal);
-    HttpServer server(
-        {"127.0.0.1", config.port, {}, "--port"}, kLimits,
-        error_answer(400, fmt::format("the request is not HTTP, or too large: POST {}", kCompletions)),
-        [&](const HttpRequest& request) { return answer_to(request, completions); });
-    say(stderr,
-        fmt::format("serving     {}{}  ({}, step {}, {} tokens at most)\n", server.url(), kCompletions,
-                    printable(checkpoint.directory), checkpoint.step, sampler.window()));
-    server.serve_until(signal);
-  });
+  with_sampled_model(
+      config.load, config.data, config.threads_per_rank, ranks, [&](const SampledModel& model) {
+        const CheckpointModel& checkpoint = model.checkpoint;
+        Completions completions(model.sampler, model.tokenizer, *checkpoint.model.vocab_size,
+                                std::filesystem::path(checkpoint.directory).filename().string(), signal);
+        HttpServer server(
+            {"127.0.0.1", config.port, {}, "--port"}, kLimits,
+            error_answer(400, fmt::format("the request is not HTTP, or too large: POST {}", kCompletions)),
+            [&](const HttpRequest& request) { return answer_to(request, completions); });
+        say(stderr,
+            fmt::format("serving     {}{}  ({}, step {}, {} tokens at most)\n", server.url(), kCompletions,
+                        printable(checkpoint.directory), checkpoint.step, model.sampler.window()));
+        server.serve_until(signal);
+      });
   say(stderr, "trifold: the server was stopped by a signal\n");
   return kDone;
 }

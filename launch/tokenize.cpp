@@ -13,13 +13,12 @@
 namespace trifold::launch {
 
 int run(const TokenizeConfig& config) {
-  const bool skips = config.on_bad_record == OnBadRecord::Skip;
+  const bool skips = config.data.on_bad_record == OnBadRecord::Skip;
   if ((config.json_keys != TokenizeConfig().json_keys || skips) && !is_json_name(config.input))
     bad_input("--{} has no effect on {}, a plain text file: leave it out, or name a .json or .jsonl file",
               skips ? "on-bad-record skip" : "json-keys", config.input);
-  BadRecords bad(config.on_bad_record, config.max_bad_records);
-  const auto tokenizer = make_tokenizer(config.tokenizer_type, config.tokenizer_model, config.append_eod,
-                                        config.eod_token, config.tokenizer_merges);
+  BadRecords bad(config.data.on_bad_record, config.data.max_bad_records);
+  const auto tokenizer = make_tokenizer(config.data, config.append_eod);
   TokenizeOptions options;
   options.input = config.input;
   options.output_prefix = config.output_prefix;

@@ -3,31 +3,14 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/error.h"
+#include "core/printable.h"
 #include "core/read_json.h"
 #include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 
 namespace {
-
-size_t without_space_at_end(std::string_view text) {
-  size_t end = text.size();
-  while (end > 0 && is_white_space(character_before(text, end))) {
-    do {
-      --end;
-    } while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U);
-  }
-  return end;
-}
-
-size_t space_at_start(std::string_view text) {
-  size_t end = 0;
-  for (size_t at = 0; at < text.size();) {
-    if (!is_white_space(next_character(text, at))) break;
-    end = at;
-  }
-  return end;
-}
 
 bool stands_alone(std::string_view text, size_t begin, size_t end) {
   if (begin > 0 && is_word_character(character_before(text, begin))) return false;
@@ -42,7 +25,7 @@ int32_t id_in(const JsonView& entry) {
 
 AddedTokens::AddedTokens(const nlohmann::json& json,
                          const std::unordered_map<std::string, int32_t>& vocabulary,
-                         const TextNormalizer& normalizer) {
+                         const TextNormalizer& normalizer, SpecialTokensInText treatment) {
   if (!json.is_null())
     JsonView(json, "added_tokens").each([&](const JsonView& entry) {
       const std::string content = entry.at("content").text();
@@ -50,15 +33,16 @@ AddedTokens::AddedTokens(const nlohmann::json& json,
       const auto known = vocabulary.find(content);
       const int32_t id = known != vocabulary.end() ? known->second : id_in(entry);
       if (!ids_.emplace(content, id).second) return;  // named twice: the first wins
-      if (entry.flag("special", false)) special_.insert(id);
+      const bool special = entry.flag("special", false);
+      if (special) special_.insert(id);
       const bool later = entry.flag("normalized", true);
       const std::string text = later ? normalizer(content) : content;
       texts_.insert_or_assign(id, text);
-      if (text.empty()) return;
+      if (text.empty() || (special && treatment == SpecialTokensInText::Text)) return;
       (later ? normalized_ : raw_)
           .at(static_cast<unsigned char>(text[0]))
           .push_back({text, id, entry.flag("single_word", false), entry.flag("lstrip", false),
-                      entry.flag("rstrip", false)});
+                      entry.flag("rstrip", false), special && treatment == SpecialTokensInText::Refuse});
     });
   for (Tokens* tokens : {&raw_, &normalized_})
     for (std::vector<Token>& list : *tokens)
@@ -85,8 +69,13 @@ std::vector<TextPart> AddedTokens::find(const Tokens& tokens, std::string_view t
     at += token->text.size();
     size_t end = at;
     if (token->single_word && !stands_alone(text, begin, end)) continue;
-    if (token->takes_before) begin = without_space_at_end(text.substr(0, begin));
-    if (token->takes_behind) end += space_at_start(text.substr(end));
+    if (token->refused)
+      bad_input(
+          "the text has the special token {} at byte {}: remove it, or give --special-tokens-in-text text to read it as "
+          "text, or encode to have the token",
+          printable(token->text), begin);
+    if (token->takes_before) begin = size_without_white_space_at_end(text.substr(0, begin));
+    if (token->takes_behind) end += white_space_at_start(text.substr(end));
     begin = std::max(begin, open);
     if (open < begin) parts.push_back({text.substr(open, begin - open), std::nullopt});
     parts.push_back({text.substr(begin, end - begin), token->id});

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "config/fields/choices.h"
 #include "tokenize/text_normalizer.h"
 
 namespace trifold {
@@ -24,11 +25,13 @@ struct TextPart {
 
 class AddedTokens {
  public:
-  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps its id there.
+  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps its id there. `special`: what to do
+  // with the texts of special tokens; other added tokens are always found.
   AddedTokens(const nlohmann::json& json, const std::unordered_map<std::string, int32_t>& vocabulary,
-              const TextNormalizer& normalizer);
+              const TextNormalizer& normalizer, SpecialTokensInText special);
 
   // The parts of a raw text, cut at the tokens that are matched before normalisation.
+  // These two throw BadInput for a special token that is refused.
   std::vector<TextPart> find_raw(std::string_view text) const { return find(raw_, text); }
   // The parts of a normalised text, cut at the tokens that are matched after normalisation.
   std::vector<TextPart> find_normalized(std::string_view text) const { return find(normalized_, text); }
@@ -45,6 +48,7 @@ class AddedTokens {
     bool single_word;   // not inside a longer word
     bool takes_before;  // includes the white space before it
     bool takes_behind;  // includes the white space after it
+    bool refused;       // a text that contains it is an error
   };
   // Indexed by first byte, longest first.
   using Tokens = std::array<std::vector<Token>, 256>;

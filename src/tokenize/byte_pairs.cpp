@@ -1,5 +1,6 @@
 #include "tokenize/byte_pairs.h"
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <queue>
@@ -44,17 +45,15 @@ struct WordMemory {
   std::unordered_map<std::string, std::vector<int32_t>, Hash, std::equal_to<>> words;
 };
 
-void refuse_options(const nlohmann::json& model) {
+void refuse_options(const nlohmann::json& model, PairSymbols symbols) {
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const auto value = model.find(name);
     if (value != model.end() && value->is_string() && !value->get_ref<const std::string&>().empty())
-      bad_input("its BPE model has a {}, \"{}\", which byte-level models do not have; it is not supported",
-                name, printable(value->get<std::string>()));
+      bad_input("its BPE model has a {}, \"{}\", which is not supported", name,
+                printable(value->get<std::string>()));
   }
-  if (JsonView(model, "model").flag("byte_fallback", false))
-    bad_input(
-        "its BPE model falls back to bytes, so it is SentencePiece's kind; give its .model file with "
-        "--tokenizer-type sentencepiece");
+  if (symbols == PairSymbols::Bytes && JsonView(model, "model").flag("byte_fallback", false))
+    bad_input("its BPE model falls back to bytes, but its words are bytes already (ByteLevel)");
   const auto dropout = model.find("dropout");
   if (dropout != model.end() && dropout->is_number() && dropout->get<double>() != 0)
     bad_input("its BPE model leaves out merges at random (dropout {}): set \"dropout\" to null",
@@ -64,10 +63,14 @@ void refuse_options(const nlohmann::json& model) {
 }  // namespace
 
 char32_t character_of_byte(uint8_t byte) {
-  if (is_plain(byte)) return byte;
-  char32_t character = 256;
-  for (int b = 0; b < byte; ++b) character += is_plain(b) ? 0 : 1;
-  return character;
+  static constexpr std::array<char32_t, 256> kCharacters = [] {
+    std::array<char32_t, 256> characters{};
+    char32_t other = 256;
+    for (int b = 0; b < 256; ++b)
+      characters.at(static_cast<size_t>(b)) = is_plain(b) ? static_cast<char32_t>(b) : other++;
+    return characters;
+  }();
+  return kCharacters[byte];
 }
 
 std::string bytes_of_token(std::string_view token) {
@@ -80,25 +83,49 @@ std::string bytes_of_token(std::string_view token) {
   return bytes;
 }
 
-BytePairs::BytePairs(const nlohmann::json& model) {
+std::string token_of_byte(uint8_t byte) { return fmt::format("<0x{:02X}>", byte); }
+
+BytePairs::BytePairs(const nlohmann::json& model, PairSymbols symbols, MergeOrder order) : symbols_(symbols) {
   static std::atomic<uint64_t> instances{0};
   instance_ = ++instances;
-  refuse_options(model);
+  refuse_options(model, symbols);
   const JsonView view(model, "model");
   view.at("vocab").members([&](const std::string& token, const JsonView& id) {
     vocabulary_.emplace(token, static_cast<int32_t>(id.integer(0, std::numeric_limits<int32_t>::max())));
   });
-  read_merges(view.at("merges"));
-  for (int b = 0; b < 256; ++b) {
-    std::string token;
-    append_character(token, character_of_byte(static_cast<uint8_t>(b)));
-    const auto found = vocabulary_.find(token);
-    if (found != vocabulary_.end()) bytes_.at(static_cast<size_t>(b)) = found->second;
-  }
+  falls_back_ = view.flag("byte_fallback", false);
+  if (order == MergeOrder::Listed)
+    read_merges(view.at("merges"));
+  else
+    make_merges();
+  find_symbols();
   const auto unknown = model.find("unk_token");
   if (unknown != model.end() && unknown->is_string()) unknown_ = id_of(unknown->get<std::string>());
   fuse_unknown_ = view.flag("fuse_unk", false);
   whole_words_ = view.flag("ignore_merges", false);
+}
+
+std::optional<int32_t> BytePairs::find(const std::string& token) const {
+  const auto found = vocabulary_.find(token);
+  return found == vocabulary_.end() ? std::nullopt : std::optional<int32_t>(found->second);
+}
+
+void BytePairs::find_symbols() {
+  for (int b = 0; b < 256; ++b) {
+    std::string token;
+    if (symbols_ == PairSymbols::Bytes)
+      append_character(token, character_of_byte(static_cast<uint8_t>(b)));
+    else if (falls_back_)
+      token = token_of_byte(static_cast<uint8_t>(b));
+    bytes_.at(static_cast<size_t>(b)) = token.empty() ? std::nullopt : find(token);
+  }
+  if (symbols_ == PairSymbols::Bytes) return;
+  for (const auto& [token, id] : vocabulary_) {
+    if (token.empty() || token.size() > 4) continue;
+    size_t end = 0;
+    const char32_t character = next_character(token, end);
+    if (end == token.size()) characters_.emplace(character, id);
+  }
 }
 
 int32_t BytePairs::id_of(const std::string& token) const {
@@ -132,6 +159,17 @@ void BytePairs::read_merges(const JsonView& merges) {
   });
 }
 
+// Tokens are whole characters of the table, so a split inside one is no pair of tokens.
+void BytePairs::make_merges() {
+  merges_.reserve(4 * vocabulary_.size());
+  for (const auto& [token, id] : vocabulary_)
+    for (size_t at = 1; at < token.size(); ++at) {
+      const auto left = find(token.substr(0, at));
+      const auto right = left ? find(token.substr(at)) : std::nullopt;
+      if (right) merges_.emplace(key_of(*left, *right), Merge{id, id});
+    }
+}
+
 const BytePairs::Merge* BytePairs::merge_of(int32_t left, int32_t right) const {
   const auto found = merges_.find(key_of(left, right));
   return found == merges_.end() ? nullptr : &found->second;
@@ -149,6 +187,31 @@ void BytePairs::symbols_of(std::string_view word, std::vector<int32_t>& ids) con
     }
     after_unknown = !id;
   }
+}
+
+// The ids of a word's characters, and of the bytes of characters that the vocabulary lacks. An unknown token is added
+// before the next character that the vocabulary has, as in Hugging Face's library.
+void BytePairs::characters_of(std::string_view word, std::vector<int32_t>& ids) const {
+  bool open = false;  // an unknown token is still to be added
+  for (size_t at = 0; at < word.size();) {
+    const size_t begin = at;
+    const auto known = characters_.find(next_character(word, at));
+    if (known != characters_.end()) {
+      if (open) ids.push_back(*unknown_);
+      open = false;
+      ids.push_back(known->second);
+      continue;
+    }
+    const std::string_view bytes = word.substr(begin, at - begin);
+    const auto byte = [this](char c) { return bytes_.at(static_cast<unsigned char>(c)); };
+    if (falls_back_ && std::all_of(bytes.begin(), bytes.end(), byte)) {
+      for (const char c : bytes) ids.push_back(*byte(c));
+    } else if (unknown_) {
+      if (open && !fuse_unknown_) ids.push_back(*unknown_);
+      open = true;
+    }
+  }
+  if (open) ids.push_back(*unknown_);
 }
 
 // Applies the merges. The symbols are a linked list; a heap holds the possible merges, ordered by rank in the list,
@@ -214,12 +277,17 @@ void BytePairs::encode(std::string_view word, std::vector<int32_t>& ids) const {
   std::vector<int32_t> made;
   if (whole_words_) {
     std::string token;
-    for (char c : word) append_character(token, character_of_byte(static_cast<uint8_t>(c)));
-    const auto found = vocabulary_.find(token);
-    if (found != vocabulary_.end()) made.push_back(found->second);
+    if (symbols_ == PairSymbols::Bytes)
+      for (char c : word) append_character(token, character_of_byte(static_cast<uint8_t>(c)));
+    else
+      token = word;
+    if (const auto found = find(token)) made.push_back(*found);
   }
   if (made.empty()) {
-    symbols_of(word, made);
+    if (symbols_ == PairSymbols::Bytes)
+      symbols_of(word, made);
+    else
+      characters_of(word, made);
     merge(made);
   }
   ids.insert(ids.end(), made.begin(), made.end());

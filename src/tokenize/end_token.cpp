@@ -11,19 +11,27 @@ namespace trifold {
 
 namespace {
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer_config.json", "special_tokens_map.json"};
 // Limits for tokenizer_config.json, the largest of the files because of chat templates and lists of added tokens.
 constexpr JsonLimits kLimits{int64_t{16} << 20, 64, 1'000'000};
 
-// The parsed file `name` in the folder of `model_file`; null if there is none.
-nlohmann::json json_beside(const std::string& model_file, const char* name) {
-  const std::filesystem::path path = std::filesystem::path(model_file).parent_path() / name;
+}  // namespace
+
+std::string path_beside(const std::string& file, std::string_view name) {
+  return (std::filesystem::path(file).parent_path() / name).string();
+}
+
+nlohmann::json json_beside(const std::string& file, std::string_view name) {
+  const std::string path = path_beside(file, name);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
-  nlohmann::json json = read_json_file(path.string(), kLimits);
-  if (!json.is_object()) bad_input("{} is not a JSON object", path.string());
+  nlohmann::json json = read_json_file(path, kLimits);
+  if (!json.is_object()) bad_input("{} is not a JSON object", path);
   return json;
 }
+
+namespace {
+
+constexpr const char* kTokenizerFiles[] = {kTokenizerConfig, "special_tokens_map.json"};
 
 // The value of "eos_token": the text of a token, or an object with the text.
 std::optional<std::string> end_text(const nlohmann::json& json, const char* name) {

@@ -5,9 +5,18 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
 #include "core/function_ref.h"
 
 namespace trifold {
+
+inline constexpr const char* kTokenizerConfig = "tokenizer_config.json";
+// The path of the file `name` in the folder of `file`, and its parsed content; null if there is none. BadInput if it is
+// not a JSON object.
+std::string path_beside(const std::string& file, std::string_view name);
+nlohmann::json json_beside(const std::string& file, std::string_view name);
 
 // The ids of a tokenizer's tokens.
 struct TokenIds {

@@ -1,7 +1,7 @@
 #include "tokenize/hugging_face_tokenizer.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "core/error.h"
 #include "core/plain_text.h"
@@ -9,6 +9,7 @@
 #include "core/read_json.h"
 #include "files/mapped_file.h"
 #include "tokenize/end_token.h"
+#include "tokenize/trial_cuts.h"
 #include "tokenize/unicode/unicode.h"
 #include "tokenize/vocabulary_files.h"
 
@@ -32,39 +33,25 @@ std::string type_of(const nlohmann::json& model) {
   return model.contains("merges") ? "BPE" : model.contains("max_input_chars_per_word") ? "WordPiece" : "?";
 }
 
-std::variant<BytePairs, WordPieces> read_model(const nlohmann::json& json,
-                                               const PreTokenizer& pre_tokenizer) {
+std::variant<BytePairs, WordPieces, Unigram> read_model(const nlohmann::json& json, MergeOrder merges,
+                                                        bool byte_level) {
   const nlohmann::json& model = json.at("model");
   const std::string type = type_of(model);
-  if (type == "WordPiece" && !pre_tokenizer.is_byte_level()) return WordPieces(model);
-  if (type == "BPE" && pre_tokenizer.is_byte_level()) return BytePairs(model);
-  bad_input(
-      "its model is {}{}, which is not supported; byte-level BPE (GPT-2, Llama 3) and WordPiece (BERT) are",
-      printable(type),
-      type == "BPE"         ? " without the pre_tokenizer ByteLevel"
-      : type == "WordPiece" ? " with the pre_tokenizer ByteLevel"
-                            : "");
+  if (type == "WordPiece" && !byte_level) return WordPieces(model);
+  if (type == "Unigram" && !byte_level) return Unigram(model);
+  if (type == "BPE")
+    return BytePairs(model, byte_level ? PairSymbols::Bytes : PairSymbols::Characters, merges);
+  bad_input("its model is {}{}, which is not supported; BPE, WordPiece (BERT) and Unigram (XLM-R) are",
+            printable(type),
+            type == "WordPiece" || type == "Unigram" ? " with the pre_tokenizer ByteLevel" : "");
 }
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
-
-// Removes spaces before punctuation and English contractions.
-void tidy(std::string& text) {
-  static const std::array<std::array<std::string_view, 2>, 11> kPairs{{{" .", "."},
-                                                                       {" ?", "?"},
-                                                                       {" !", "!"},
-                                                                       {" ,", ","},
-                                                                       {" ' ", "'"},
-                                                                       {" n't", "n't"},
-                                                                       {" 'm", "'m"},
-                                                                       {" do not", " don't"},
-                                                                       {" 's", "'s"},
-                                                                       {" 've", "'ve"},
-                                                                       {" 're", "'re"}}};
-  for (const auto& [from, to] : kPairs) replace_all(text, from, to);
+// The decoder. Byte-level models are decoded by bytes, regardless of the file; word pieces are joined as in BERT.
+nlohmann::json decoder_of(const nlohmann::json& json, bool byte_level) {
+  if (byte_level) return {{"type", "ByteLevel"}};
+  const nlohmann::json& named = part_of(json, "decoder");
+  if (named.is_null() && type_of(json.at("model")) == "WordPiece") return {{"type", "WordPiece"}};
+  return named;
 }
 
 }  // namespace
@@ -81,38 +68,49 @@ struct HuggingFaceTokenizer::Model {
     fingerprint = model_fingerprint("huggingface", content);
   }
   explicit Model(const TokenizerParts& parts)
-      : file(parts.file), json(parts.json), fingerprint(parts.fingerprint) {}
+      : file(parts.file),
+        json(parts.json),
+        fingerprint(parts.fingerprint),
+        merges(parts.merges),
+        dialect(parts.dialect) {}
 
   std::string file;
   nlohmann::json json;
   std::string fingerprint;
+  MergeOrder merges = MergeOrder::Listed;
+  PatternDialect dialect = PatternDialect::Ruby;
 };
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& file,
-                                           const std::optional<std::string>& end_token) try
-    : HuggingFaceTokenizer(Model(file), end_token) {
+                                           const std::optional<std::string>& end_token,
+                                           SpecialTokensInText special) try
+    : HuggingFaceTokenizer(Model(file), end_token, special) {
 } catch (Error& error) {
   if (!std::string_view(error.what()).starts_with(file)) error.add_context(file);
   throw;
 }
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(const TokenizerParts& parts,
-                                           const std::optional<std::string>& end_token) try
-    : HuggingFaceTokenizer(Model(parts), end_token) {
+                                           const std::optional<std::string>& end_token,
+                                           SpecialTokensInText special) try
+    : HuggingFaceTokenizer(Model(parts), end_token, special) {
 } catch (Error& error) {
   if (!std::string_view(error.what()).starts_with(parts.file)) error.add_context(parts.file);
   throw;
 }
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model, const std::optional<std::string>& end_token)
+HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model, const std::optional<std::string>& end_token,
+                                           SpecialTokensInText special)
     : fingerprint_(model.fingerprint),
       normalizer_(part_of(model.json, "normalizer")),
-      pre_tokenizer_(part_of(model.json, "pre_tokenizer")),
-      model_(read_model(model.json, pre_tokenizer_)),
-      added_(part_of(model.json, "added_tokens"), vocabulary(), normalizer_) {
+      pre_tokenizer_(part_of(model.json, "pre_tokenizer"), model.dialect),
+      model_(read_model(model.json, model.merges, pre_tokenizer_.is_byte_level())),
+      added_(part_of(model.json, "added_tokens"), vocabulary(), normalizer_, special),
+      decoder_(decoder_of(model.json, pre_tokenizer_.is_byte_level())) {
   name_tokens();
-  read_decoder(part_of(model.json, "decoder"));
   find_end(model.file, end_token);
+  if (special != SpecialTokensInText::Encode)
+    fingerprint_ += fmt::format(", special tokens in text: {}", name_of(special));
 }
 
 std::optional<int32_t> HuggingFaceTokenizer::id_of(const std::string& token) const {
@@ -154,18 +152,9 @@ void HuggingFaceTokenizer::name_tokens() {
   for (const auto& [id, text] : added_.texts()) tokens_[static_cast<size_t>(id)] = text;
 }
 
-// Byte-level models are decoded by bytes, regardless of the file; word pieces are joined as in BERT.
-void HuggingFaceTokenizer::read_decoder(const nlohmann::json& decoder) {
-  if (!decoder.is_object()) return;
-  const JsonView view(decoder, "decoder");
-  if (view.text("type", "") != "WordPiece") return;
-  piece_prefix_ = view.text("prefix", "##");
-  clean_up_ = view.flag("cleanup", true);
-}
-
-void HuggingFaceTokenizer::encode_words(std::string_view text, bool goes_on,
+void HuggingFaceTokenizer::encode_words(std::string_view text, TextPlace place,
                                         std::vector<int32_t>& ids) const {
-  const Words words = pre_tokenizer_.cut(text, goes_on);
+  const Words words = pre_tokenizer_.cut(text, place);
   std::visit(
       [&](const auto& model) {
         for (const std::string_view word : words.views) model.encode(word, ids);
@@ -173,13 +162,38 @@ void HuggingFaceTokenizer::encode_words(std::string_view text, bool goes_on,
       model_);
 }
 
+bool HuggingFaceTokenizer::cuts_by_trial() const {
+  const auto* pairs = std::get_if<BytePairs>(&model_);
+  return normalizer_.depends_on_cuts() || std::holds_alternative<Unigram>(model_) ||
+         (pairs != nullptr && !pre_tokenizer_.is_byte_level());
+}
+
+std::vector<int32_t> HuggingFaceTokenizer::ids_of(std::string_view text) const {
+  std::vector<int32_t> ids;
+  encode(text, ids);
+  return ids;
+}
+
+size_t HuggingFaceTokenizer::find_cut(std::string_view text, size_t from) const {
+  if (!cuts_by_trial()) return find_line_cut(text, from, pre_tokenizer_.line_cut());
+  const auto ids = [this](std::string_view part) { return ids_of(part); };
+  return TrialCuts(ids).find_cut(text, from);
+}
+
 void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
   PieceState state;
-  encode_piece(text, state, ids);
+  encode_part(text, state, ids);
 }
 
 void HuggingFaceTokenizer::encode_piece(std::string_view text, PieceState& state,
                                         std::vector<int32_t>& ids) const {
+  if (!cuts_by_trial()) return encode_part(text, state, ids);
+  const auto ids_of_part = [this](std::string_view part) { return ids_of(part); };
+  TrialCuts(ids_of_part).encode_piece(text, state, ids);
+}
+
+void HuggingFaceTokenizer::encode_part(std::string_view text, PieceState& state,
+                                       std::vector<int32_t>& ids) const {
   if (const auto at = invalid_utf8(text)) bad_input("byte {} of a text to be tokenized is not UTF-8", *at);
   for (const TextPart& raw : added_.find_raw(text)) {
     if (raw.id) {
@@ -187,44 +201,35 @@ void HuggingFaceTokenizer::encode_piece(std::string_view text, PieceState& state
       state.inside = false;
       continue;
     }
+    const bool starts = raw.text.data() == text.data();
     const std::string changed = normalizer_.changes_nothing() ? std::string() : normalizer_(raw.text);
-    for (const TextPart& part : added_.find_normalized(normalizer_.changes_nothing() ? raw.text : changed)) {
+    const std::string_view normal = normalizer_.changes_nothing() ? raw.text : changed;
+    for (const TextPart& part : added_.find_normalized(normal)) {
       if (part.id) {
         ids.push_back(*part.id);
       } else {
-        encode_words(part.text, state.inside, ids);
+        encode_words(part.text,
+                     state.inside                                  ? TextPlace::Continued
+                     : starts && part.text.data() == normal.data() ? TextPlace::Start
+                                                                   : TextPlace::After,
+                     ids);
       }
       state.inside = !part.id;
     }
   }
 }
 
-std::string HuggingFaceTokenizer::join_pieces(std::span<const int32_t> ids) const {
-  std::string text;
-  bool first = true;
-  for (int32_t id : ids) {
-    if (added_.is_special(id)) continue;
-    std::string piece = tokens_[static_cast<size_t>(id)];
-    if (!first) {
-      if (piece.starts_with(piece_prefix_))
-        piece.erase(0, piece_prefix_.size());
-      else
-        piece.insert(0, " ");
-    }
-    first = false;
-    if (clean_up_) tidy(piece);
-    text += piece;
-  }
-  return text;
-}
-
 std::string HuggingFaceTokenizer::decode(std::span<const int32_t> ids) const {
   check_ids(ids, vocab_size());
-  if (std::holds_alternative<WordPieces>(model_)) return join_pieces(ids);
-  std::string bytes;
+  std::vector<std::string> tokens;
   for (int32_t id : ids)
-    if (!added_.is_special(id)) bytes += bytes_of_token(tokens_[static_cast<size_t>(id)]);
-  return replace_invalid_utf8(bytes);
+    if (!added_.is_special(id)) tokens.push_back(tokens_[static_cast<size_t>(id)]);
+  return decoder_(std::move(tokens));
+}
+
+bool HuggingFaceTokenizer::is_part_of_character(int32_t id) const {
+  return decoder_.joins_bytes() && id >= 0 && id < vocab_size() &&
+         byte_of_token(tokens_[static_cast<size_t>(id)]).has_value();
 }
 
 }  // namespace trifold

@@ -35,6 +35,7 @@ std::string IncrementalDecoder::given_out(std::string text, size_t end) {
 
 std::string IncrementalDecoder::add(int32_t id) {
   ids_.push_back(id);
+  if (tokenizer_.is_part_of_character(id)) return {};  // what is before it may still change
   std::string text = decoded();
   const size_t end = stable_size(text);
   return given_out(std::move(text), end);

@@ -1,11 +1,11 @@
 #include "tokenize/pre_tokenizer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/read_json.h"
-#include "tokenize/ruby_pattern.h"
 #include "tokenize/text_normalizer.h"
 #include "tokenize/unicode/unicode.h"
 #include "tokenize/unicode/unicode_tables.h"
@@ -19,37 +19,22 @@ namespace {
 constexpr const char* kWordsOfGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The stack of the matcher, which keeps backtracking states of about 30 bytes per character of a long blank. With ICU's
-// default limit of 8 MB a training run could fail midway.
-constexpr int32_t kMostStackBytes = 1 << 28;
-// Time limit in units of 10000 matcher steps: some seconds for one text; a common pattern takes a millisecond per 10
-// KB.
-constexpr int32_t kMostTime = 20000;
 // Time limit for lines of some dozen bytes, hundreds of which are tried at construction: about a millisecond each.
 constexpr int32_t kMostTimeOfLine = 5;
-// Longer patterns take memory and time when they are compiled; published ones have up to 600 bytes.
-constexpr size_t kMostPatternBytes = 1 << 14;
-
-// The size in UTF-8 of UTF-16 units [begin, end).
-size_t utf8_size(const icu::UnicodeString& text, int32_t begin, int32_t end) {
-  size_t size = 0;
-  for (int32_t i = begin; i < end; ++i) {
-    const char16_t unit = text.charAt(i);
-    size += unit < 0x80 ? 1 : unit < 0x800 ? 2 : U16_IS_SURROGATE(unit) ? 2 : 3;
-  }
-  return size;
-}
+// The character that stands for a space in vocabularies of SentencePiece.
+constexpr const char* kMetaspace = "\u2581";
 
 }  // namespace
 
-PreTokenizer::PreTokenizer(const nlohmann::json& json) : most_time_(kMostTimeOfLine) {
+PreTokenizer::PreTokenizer(const nlohmann::json& json, PatternDialect dialect)
+    : dialect_(dialect), most_time_(kMostTimeOfLine) {
   if (!json.is_null()) add(json);
   try {
     find_line_cut();
   } catch (const Error& error) {  // a text that is the program's own is not at fault
     bad_input("{}", error.what());
   }
-  most_time_ = kMostTime;
+  most_time_ = PatternMatcher::kMostTime;
 }
 
 void PreTokenizer::add(const nlohmann::json& json) {
@@ -72,19 +57,24 @@ void PreTokenizer::add(const nlohmann::json& json) {
   } else if (type == "Whitespace") {
     const std::string words = UnicodeTables::get().words.ranges();
     const std::string spaces = UnicodeTables::get().white_space.ranges();
-    Stage stage = compile("Whitespace", fmt::format("[{0}]+|[^{0}{1}]+", words, spaces), 0);
-    stage.behavior = Behavior::Removed;
-    stage.invert = true;
-    stages_.push_back(std::move(stage));
+    stages_.push_back({.pattern = TextPattern::of_icu(
+                           "Whitespace", fmt::format("[{0}]+|[^{0}{1}]+", words, spaces), 0, "pre_tokenizer"),
+                       .behavior = Behavior::Removed,
+                       .invert = true});
   } else if (type == "WhitespaceSplit") {
     stages_.push_back({.matches = is_white_space, .behavior = Behavior::Removed});
   } else if (type == "Punctuation") {
     const Behavior behavior = behavior_of(view.text("behavior", "Isolated"));
     stages_.push_back({.matches = is_punctuation_of_bert, .behavior = behavior});
+  } else if (type == "CharDelimiterSplit") {
+    stages_.push_back({.pattern = TextPattern::of_literal(view.at("delimiter").text(), "pre_tokenizer"),
+                       .behavior = Behavior::Removed});
+  } else if (type == "Metaspace") {
+    add_metaspace(json);
   } else {
     bad_input(
         "its pre_tokenizer \"{}\" is not supported; ByteLevel, Split, Digits, BertPreTokenizer, Whitespace, "
-        "WhitespaceSplit, Punctuation and Sequence are",
+        "WhitespaceSplit, Punctuation, CharDelimiterSplit, Metaspace and Sequence are",
         printable(type));
   }
 }
@@ -92,22 +82,34 @@ void PreTokenizer::add(const nlohmann::json& json) {
 void PreTokenizer::add_byte_level(const nlohmann::json& json) {
   byte_level_ = true;
   const JsonView view(json, "pre_tokenizer");
-  if (view.flag("add_prefix_space", true)) stages_.push_back({.prefix_space = true});
-  if (view.flag("use_regex", true)) stages_.push_back(compile_ruby(kWordsOfGpt2));
+  if (view.flag("add_prefix_space", true)) stages_.push_back({.prefix = Prefix::Always, .space = " "});
+  if (view.flag("use_regex", true))
+    stages_.push_back(
+        {.pattern = TextPattern::of_regex(kWordsOfGpt2, PatternDialect::Ruby, "pre_tokenizer")});
 }
 
 void PreTokenizer::add_split(const nlohmann::json& json) {
   const JsonView view(json, "pre_tokenizer");
-  const JsonView pattern = view.at("pattern");
-  const bool literal = pattern.has("String");
-  const std::string text = pattern.at(literal ? "String" : "Regex").text();
-  if (text.size() > kMostPatternBytes)
-    bad_input("a pattern of its pre_tokenizer has {} bytes; at most {} are allowed", text.size(),
-              kMostPatternBytes);
-  Stage stage = literal ? compile(text, text, UREGEX_LITERAL) : compile_ruby(text);
-  stage.behavior = behavior_of(view.at("behavior").text());
-  stage.invert = view.flag("invert", false);
-  stages_.push_back(std::move(stage));
+  stages_.push_back({.pattern = TextPattern::of_json(view.at("pattern").value(), dialect_, "pre_tokenizer"),
+                     .behavior = behavior_of(view.at("behavior").text()),
+                     .invert = view.flag("invert", false)});
+}
+
+// Spaces become the replacement, which also goes before the first word, or every word, that does not begin with it. Then
+// words are cut before each. Old files have add_prefix_space instead of prepend_scheme.
+void PreTokenizer::add_metaspace(const nlohmann::json& json) {
+  const JsonView view(json, "pre_tokenizer");
+  const std::string space = view.text("replacement", kMetaspace);
+  const std::string scheme =
+      view.text("prepend_scheme", view.flag("add_prefix_space", true) ? "always" : "never");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    bad_input("the prepend_scheme \"{}\" of its pre_tokenizer is not known", printable(scheme));
+  stages_.push_back({.replaces_spaces = true, .space = space});
+  if (scheme != "never")
+    stages_.push_back({.prefix = scheme == "always" ? Prefix::Always : Prefix::First, .space = space});
+  if (view.flag("split", true))
+    stages_.push_back(
+        {.pattern = TextPattern::of_literal(space, "pre_tokenizer"), .behavior = Behavior::MergedWithNext});
 }
 
 PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name) {
@@ -119,42 +121,8 @@ PreTokenizer::Behavior PreTokenizer::behavior_of(const std::string& name) {
   bad_input("the behavior \"{}\" of its pre_tokenizer is not known", printable(name));
 }
 
-PreTokenizer::Stage PreTokenizer::compile(const std::string& source, const std::string& pattern,
-                                          uint32_t flags) {
-  UErrorCode status = U_ZERO_ERROR;
-  UParseError place{};
-  std::shared_ptr<const icu::RegexPattern> compiled(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(pattern), flags, place, status));
-  if (U_FAILURE(status))
-    bad_input("the pattern {} of its pre_tokenizer cannot be read: {}", printable(source),
-              u_errorName(status));
-  return {.source = source, .pattern = std::move(compiled)};
-}
-
-PreTokenizer::Stage PreTokenizer::compile_ruby(const std::string& source) {
-  std::string pattern;
-  try {
-    pattern = icu_pattern_of_ruby(source);
-  } catch (Error& error) {
-    error.add_context(fmt::format("the pattern {} of its pre_tokenizer cannot be read", printable(source)));
-    throw;
-  }
-  return compile(source, pattern, UREGEX_MULTILINE | UREGEX_UNIX_LINES);
-}
-
-std::unique_ptr<icu::RegexMatcher> PreTokenizer::matcher_of(const Stage& stage) const {
-  UErrorCode status = U_ZERO_ERROR;
-  std::unique_ptr<icu::RegexMatcher> matcher(stage.pattern->matcher(status));
-  if (matcher) {
-    matcher->setStackLimit(kMostStackBytes, status);
-    matcher->setTimeLimit(most_time_, status);
-  }
-  check(U_SUCCESS(status), "the pattern {} of the pre_tokenizer cannot be used: {}", stage.source,
-        u_errorName(status));
-  return matcher;
-}
-
-void PreTokenizer::find_characters(const Stage& stage, std::string_view text, std::vector<Part>& parts) {
+void PreTokenizer::find_characters(const Stage& stage, std::string_view text,
+                                   std::vector<PatternPart>& parts) {
   size_t open = 0;  // where the unmatched text begins
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
@@ -166,53 +134,20 @@ void PreTokenizer::find_characters(const Stage& stage, std::string_view text, st
   if (open < text.size()) parts.push_back({open, text.size(), false});
 }
 
-// Finds the matches of a pattern. ICU counts in UTF-16 units; UTF-8 positions are tracked alongside. An empty match is
-// a part (it affects the behaviors that join), except right after another match, as in the library.
-void PreTokenizer::find_pattern(const Stage& stage, icu::RegexMatcher& matcher, std::string_view text,
-                                std::vector<Part>& parts) {
-  const icu::UnicodeString wide =
-      icu::UnicodeString::fromUTF8({text.data(), static_cast<int32_t>(text.size())});
-  matcher.reset(wide);
-  UErrorCode status = U_ZERO_ERROR;
-  int32_t done = 0;
-  size_t at = 0;
-  const auto add = [&](int32_t end, bool match) {
-    if (end == done && !match) return;
-    const size_t begin = at;
-    at += utf8_size(wide, done, end);
-    done = end;
-    parts.push_back({begin, at, match});
-  };
-  while (matcher.find(status) != 0 && U_SUCCESS(status)) {
-    const int32_t begin = matcher.start(status);
-    const int32_t end = matcher.end(status);
-    if (begin == end && end == done && !parts.empty()) continue;
-    add(begin, false);
-    add(end, true);
-  }
-  check(status != U_REGEX_TIME_OUT && status != U_REGEX_STACK_OVERFLOW,
-        "the pattern {} of the pre_tokenizer takes too {} on a text of {} bytes: there are too many ways in "
-        "which it could match",
-        stage.source, status == U_REGEX_TIME_OUT ? "long" : "much memory", text.size());
-  check(U_SUCCESS(status), "the pattern {} of the pre_tokenizer fails on a text of {} bytes: {}",
-        stage.source, text.size(), u_errorName(status));
-  add(wide.length(), false);
-}
-
 // Joins or drops parts according to the stage's behavior.
-void PreTokenizer::arrange(const Stage& stage, std::vector<Part>& parts) {
+void PreTokenizer::arrange(const Stage& stage, std::vector<PatternPart>& parts) {
   if (stage.invert)
-    for (Part& part : parts) part.match = !part.match;
+    for (PatternPart& part : parts) part.match = !part.match;
   if (stage.behavior == Behavior::Isolated) return;
   if (stage.behavior == Behavior::Removed) {
-    std::erase_if(parts, [](const Part& part) { return part.match; });
+    std::erase_if(parts, [](const PatternPart& part) { return part.match; });
     return;
   }
   const bool backward = stage.behavior == Behavior::MergedWithNext;
   if (backward) std::reverse(parts.begin(), parts.end());
-  std::vector<Part> joined;
+  std::vector<PatternPart> joined;
   bool last_match = false;
-  for (const Part& part : parts) {
+  for (const PatternPart& part : parts) {
     const bool join =
         stage.behavior == Behavior::Contiguous ? part.match == last_match : part.match && !last_match;
     last_match = part.match;
@@ -228,38 +163,60 @@ void PreTokenizer::arrange(const Stage& stage, std::vector<Part>& parts) {
   parts = std::move(joined);
 }
 
-void PreTokenizer::put_spaces(Words& words, const char* no_space) {
+void PreTokenizer::put_spaces(const Stage& stage, Words& words, const char* first, const char* none) {
   for (std::string_view& word : words.views) {
-    if (word.starts_with(' ') || word.data() == no_space) continue;
-    words.changed.push_back(" " + std::string(word));
+    const bool wanted = stage.prefix == Prefix::Always || word.data() == first;
+    if (!wanted || word.starts_with(stage.space) || word.data() == none) continue;
+    words.changed.push_back(stage.space + std::string(word));
+    word = words.changed.back();
+  }
+}
+
+// A word without a space keeps its place in the text.
+void PreTokenizer::replace_spaces(const Stage& stage, Words& words, const char** first) {
+  for (std::string_view& word : words.views) {
+    if (word.find(' ') == std::string_view::npos) continue;
+    std::string changed;
+    for (const char c : word)
+      if (c == ' ')
+        changed += stage.space;
+      else
+        changed += c;
+    words.changed.push_back(std::move(changed));
+    if (word.data() == *first) *first = words.changed.back().data();
     word = words.changed.back();
   }
 }
 
 void PreTokenizer::run(const Stage& stage, Words& words) const {
-  const std::unique_ptr<icu::RegexMatcher> matcher = stage.pattern ? matcher_of(stage) : nullptr;
+  std::optional<PatternMatcher> matcher;
+  if (stage.pattern) matcher.emplace(*stage.pattern, most_time_);
   std::vector<std::string_view> cut;
-  std::vector<Part> parts;
+  std::vector<PatternPart> parts;
   for (const std::string_view word : words.views) {
     parts.clear();
-    if (stage.pattern) {
-      find_pattern(stage, *matcher, word, parts);
+    if (matcher) {
+      matcher->find(word, parts);
     } else {
       find_characters(stage, word, parts);
     }
     arrange(stage, parts);
-    for (const Part& part : parts)
+    for (const PatternPart& part : parts)
       if (part.begin < part.end) cut.push_back(word.substr(part.begin, part.end - part.begin));
   }
   words.views = std::move(cut);
 }
 
-Words PreTokenizer::cut(std::string_view text, bool goes_on) const {
+Words PreTokenizer::cut(std::string_view text, TextPlace place) const {
   Words words;
   if (!text.empty()) words.views.push_back(text);
+  const bool continues = place == TextPlace::Continued;
+  const char* first = place == TextPlace::Start ? text.data() : nullptr;
   for (const Stage& stage : stages_) {
-    if (stage.prefix_space) {
-      put_spaces(words, goes_on && prefix_is_once_ ? text.data() : nullptr);
+    if (stage.replaces_spaces) {
+      replace_spaces(stage, words, &first);
+    } else if (stage.prefix != Prefix::None) {
+      put_spaces(stage, words, first, continues && prefix_is_once_ ? text.data() : nullptr);
     } else {
       run(stage, words);
     }
@@ -276,7 +233,7 @@ bool PreTokenizer::cuts_lines() const {
       const size_t place = whole.size() - next.size() - (line_cut_ == LineCut::BeforeLineEnd ? 1 : 0);
       const std::string_view text = whole;
       Words left = cut(text.substr(0, place));
-      const Words right = cut(text.substr(place), true);
+      const Words right = cut(text.substr(place), TextPlace::Continued);
       left.views.insert(left.views.end(), right.views.begin(), right.views.end());
       if (left.views != cut(text).views) return false;
     }

@@ -44,23 +44,36 @@ void TextNormalizer::add(const nlohmann::json& json) {
   if (type == "Sequence") {
     for (const nlohmann::json& part : view.at("normalizers").list()) add(part);
   } else if (type == "NFC") {
-    steps_.push_back(Step::Nfc);
+    steps_.emplace_back(Change::Nfc);
   } else if (type == "NFD") {
-    steps_.push_back(Step::Nfd);
+    steps_.emplace_back(Change::Nfd);
   } else if (type == "NFKC") {
-    steps_.push_back(Step::Nfkc);
+    steps_.emplace_back(Change::Nfkc);
   } else if (type == "NFKD") {
-    steps_.push_back(Step::Nfkd);
+    steps_.emplace_back(Change::Nfkd);
   } else if (type == "Lowercase") {
-    steps_.push_back(Step::Lowercase);
+    steps_.emplace_back(Change::Lowercase);
   } else if (type == "StripAccents") {
-    steps_.push_back(Step::DropMarks);
+    steps_.emplace_back(Change::DropMarks);
   } else if (type == "BertNormalizer") {
     add_bert(json);
+  } else if (type == "Prepend") {
+    steps_.emplace_back(Prepend{view.at("prepend").text()});
+    depends_on_cuts_ = true;
+  } else if (type == "Replace") {
+    add_replace(json);
+    depends_on_cuts_ = true;
+  } else if (type == "Strip") {
+    if (view.flag("strip_left", true)) steps_.emplace_back(Change::StripLeft);
+    if (view.flag("strip_right", true)) steps_.emplace_back(Change::StripRight);
+    depends_on_cuts_ = true;
+  } else if (type == "Precompiled") {
+    steps_.emplace_back(PrecompiledMap(view.at("precompiled_charsmap").text()));
+    depends_on_cuts_ = true;
   } else {
     bad_input(
         "its normalizer \"{}\" is not supported; NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
-        "BertNormalizer and Sequence are",
+        "BertNormalizer, Prepend, Replace, Strip, Precompiled and Sequence are",
         printable(type));
   }
 }
@@ -68,47 +81,83 @@ void TextNormalizer::add(const nlohmann::json& json) {
 void TextNormalizer::add_bert(const nlohmann::json& json) {
   const JsonView view(json, "normalizer");
   const bool lowercase = view.flag("lowercase", true);
-  if (view.flag("clean_text", true)) steps_.push_back(Step::Clean);
-  if (view.flag("handle_chinese_chars", true)) steps_.push_back(Step::SpaceIdeographs);
+  if (view.flag("clean_text", true)) steps_.emplace_back(Change::Clean);
+  if (view.flag("handle_chinese_chars", true)) steps_.emplace_back(Change::SpaceIdeographs);
   // By default accents are stripped if text is lower-cased.
   if (view.flag("strip_accents", lowercase)) {
-    steps_.push_back(Step::Nfd);
-    steps_.push_back(Step::DropNonspacingMarks);
+    steps_.emplace_back(Change::Nfd);
+    steps_.emplace_back(Change::DropNonspacingMarks);
   }
-  if (lowercase) steps_.push_back(Step::Lowercase);
+  if (lowercase) steps_.emplace_back(Change::Lowercase);
 }
 
-std::string TextNormalizer::apply(Step step, std::string_view text) {
-  switch (step) {
-    case Step::Nfc:
+// Most replaced texts are single characters, for which a search is faster than a pattern.
+void TextNormalizer::add_replace(const nlohmann::json& json) {
+  const JsonView view(json, "normalizer");
+  const JsonView pattern = view.at("pattern");
+  const std::string content = view.at("content").text();
+  if (pattern.has("String"))
+    steps_.emplace_back(ReplaceText{pattern.at("String").text(), content});
+  else
+    steps_.emplace_back(
+        Replace{TextPattern::of_json(pattern.value(), PatternDialect::Ruby, "normalizer"), content});
+}
+
+std::string TextNormalizer::apply(const Prepend& step, std::string_view text) {
+  return text.empty() ? std::string() : step.content + std::string(text);
+}
+
+std::string TextNormalizer::apply(const Replace& step, std::string_view text) {
+  PatternMatcher matcher(step.pattern);
+  return replace_matches(matcher, text, step.content);
+}
+
+std::string TextNormalizer::apply(const ReplaceText& step, std::string_view text) {
+  std::string out;
+  size_t at = 0;
+  for (size_t found = 0; !step.from.empty() && (found = text.find(step.from, at)) != std::string_view::npos;
+       at = found + step.from.size()) {
+    out += text.substr(at, found - at);
+    out += step.content;
+  }
+  return out += text.substr(at);
+}
+
+std::string TextNormalizer::apply(Change change, std::string_view text) {
+  switch (change) {
+    case Change::Nfc:
       return normalized(text, NormalForm::Nfc);
-    case Step::Nfd:
+    case Change::Nfd:
       return normalized(text, NormalForm::Nfd);
-    case Step::Nfkc:
+    case Change::Nfkc:
       return normalized(text, NormalForm::Nfkc);
-    case Step::Nfkd:
+    case Change::Nfkd:
       return normalized(text, NormalForm::Nfkd);
-    case Step::Lowercase:
+    case Change::Lowercase:
       return lower_case(text);
-    case Step::DropMarks:
+    case Change::DropMarks:
       return each(text, [](char32_t c, std::string& out) {
         if (!is_mark(c)) append_character(out, c);
       });
-    case Step::DropNonspacingMarks:
+    case Change::DropNonspacingMarks:
       return each(text, [](char32_t c, std::string& out) {
         if (!is_nonspacing_mark(c)) append_character(out, c);
       });
-    case Step::Clean:
+    case Change::Clean:
       return each(text, clean);
-    case Step::SpaceIdeographs:
+    case Change::SpaceIdeographs:
       return each(text, set_apart);
+    case Change::StripLeft:
+      return std::string(text.substr(white_space_at_start(text)));
+    case Change::StripRight:
+      return std::string(text.substr(0, size_without_white_space_at_end(text)));
   }
   return std::string(text);
 }
 
 std::string TextNormalizer::operator()(std::string_view text) const {
   std::string out(text);
-  for (Step step : steps_) out = apply(step, out);
+  for (const Step& step : steps_) out = std::visit([&](const auto& kind) { return apply(kind, out); }, step);
   return out;
 }
 

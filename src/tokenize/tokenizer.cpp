@@ -2,15 +2,14 @@
 
 #include <sentencepiece_processor.h>
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/random.h"
 #include "files/mapped_file.h"
-#include "tokenize/document_encoder.h"
 #include "tokenize/end_token.h"
 #include "tokenize/hugging_face_tokenizer.h"
+#include "tokenize/tiktoken_files.h"
+#include "tokenize/trial_cuts.h"
 #include "tokenize/vocabulary_files.h"
 
 namespace trifold {
@@ -83,60 +82,9 @@ std::vector<int32_t> SentencePieceTokenizer::ids_of(std::string_view text) const
   return pieces;
 }
 
-std::vector<int32_t> SentencePieceTokenizer::ids_after(const std::string& last, std::string_view text) const {
-  const std::vector<int32_t> before = ids_of(last);
-  std::vector<int32_t> both = ids_of(last + std::string(text));
-  if (both.size() < before.size() || !std::equal(before.begin(), before.end(), both.begin()))
-    return ids_of(text);
-  both.erase(both.begin(), both.begin() + std::ssize(before));
-  return both;
-}
-
-namespace {
-
-// Whether a character begins at `at`, or the text ends there.
-bool is_border(std::string_view text, size_t at) {
-  return at >= text.size() || (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80U;
-}
-
-size_t begin_of_last_character(std::string_view text) {
-  size_t begin = text.size();
-  while (begin > 0 && !is_border(text, --begin)) {
-  }
-  return begin;
-}
-
-}  // namespace
-
-bool SentencePieceTokenizer::may_cut(std::string_view text, size_t at) const {
-  constexpr size_t kAround = 256;  // bytes on each side
-  size_t begin = at > kAround ? at - kAround : 0, end = std::min(at + kAround, text.size());
-  while (!is_border(text, begin)) ++begin;
-  while (!is_border(text, end)) ++end;
-  const std::string_view left = text.substr(begin, at - begin), right = text.substr(at, end - at);
-  std::vector<int32_t> cut = ids_of(left);
-  const std::vector<int32_t> rest = ids_after(std::string(left.substr(begin_of_last_character(left))), right);
-  cut.insert(cut.end(), rest.begin(), rest.end());
-  return cut == ids_of(text.substr(begin, end - begin));
-}
-
-// A cut before a space or line end, as late as possible; else between any two characters.
 size_t SentencePieceTokenizer::find_cut(std::string_view text, size_t from) const {
-  constexpr size_t kSearched = size_t{1} << 16;
-  constexpr int kMostTries = 64;
-  if (text.size() < DocumentEncoder::kLongestPiece) return 0;  // the document may end within the piece
-  const size_t least = std::max({from, text.size() - kSearched, size_t{1}});
-  for (const bool between_words : {true, false}) {
-    int tries = 0;
-    for (size_t at = text.size() - 1; at >= least && tries < kMostTries; --at) {
-      const bool fits = between_words ? (text[at] == ' ' || text[at] == '\n') && may_end_line(text[at - 1])
-                                      : is_border(text, at);
-      if (!fits) continue;
-      if (may_cut(text, at)) return at;
-      ++tries;
-    }
-  }
-  return 0;
+  const auto ids = [this](std::string_view part) { return ids_of(part); };
+  return TrialCuts(ids).find_cut(text, from);
 }
 
 void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
@@ -146,10 +94,8 @@ void SentencePieceTokenizer::encode(std::string_view text, std::vector<int32_t>&
 
 void SentencePieceTokenizer::encode_piece(std::string_view text, PieceState& state,
                                           std::vector<int32_t>& ids) const {
-  if (text.empty()) return;
-  const std::vector<int32_t> pieces = state.last.empty() ? ids_of(text) : ids_after(state.last, text);
-  ids.insert(ids.end(), pieces.begin(), pieces.end());
-  state.last = text.substr(begin_of_last_character(text));
+  const auto ids_of_part = [this](std::string_view part) { return ids_of(part); };
+  TrialCuts(ids_of_part).encode_piece(text, state, ids);
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
@@ -162,34 +108,58 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
 
 std::string SentencePieceTokenizer::name_of_token(int32_t id) const { return processor_->IdToPiece(id); }
 
-std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
-                                          bool ends_documents, const std::optional<std::string>& end_token,
-                                          const std::optional<std::string>& merges_file) {
+namespace {
+
+const std::string& file_of(const DataConfig& data, std::string_view what) {
+  if (!data.tokenizer_model)
+    bad_input("--tokenizer-type {} needs --tokenizer-model FILE{}", name_of(*data.tokenizer_type), what);
+  return *data.tokenizer_model;
+}
+
+TokenizerParts read_parts(const DataConfig& data) {
+  const std::string& file = file_of(data, ", the vocabulary");
+  switch (*data.tokenizer_type) {
+    case TokenizerType::Gpt2Bpe:
+      return read_gpt2_files(file, data.tokenizer_merges);
+    case TokenizerType::Tiktoken:
+      return read_tiktoken(
+          file, {data.tiktoken_pattern, data.tiktoken_num_special_tokens, data.tiktoken_special_tokens});
+    default:
+      return read_word_pieces(file, data.tokenizer_type == TokenizerType::WordPieceLower);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data, bool ends_documents) {
+  const TokenizerType type = data.tokenizer_type.value_or(TokenizerType::Byte);
+  const auto special = [&](SpecialTokensInText usual) { return data.special_tokens_in_text.value_or(usual); };
+  if (data.special_tokens_in_text && (type == TokenizerType::Byte || type == TokenizerType::SentencePiece))
+    bad_input(
+        "--special-tokens-in-text {}: --tokenizer-type {} has no special tokens that a text can spell; leave it out",
+        name_of(*data.special_tokens_in_text), name_of(type));
   switch (type) {
     case TokenizerType::Byte:
-      if (end_token)
+      if (data.eod_token)
         bad_input("--eod-token {}: the byte tokenizer ends documents with a byte 0; leave it out",
-                  printable(*end_token));
-      if (model_file)
-        bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out", *model_file);
+                  printable(*data.eod_token));
+      if (data.tokenizer_model)
+        bad_input("--tokenizer-model {}: the byte tokenizer has no model; leave it out",
+                  *data.tokenizer_model);
       return std::make_unique<ByteTokenizer>(ends_documents);
     case TokenizerType::SentencePiece:
-      if (!model_file) bad_input("--tokenizer-type sentencepiece needs --tokenizer-model FILE");
-      return std::make_unique<SentencePieceTokenizer>(*model_file, end_token);
+      return std::make_unique<SentencePieceTokenizer>(file_of(data, ""), data.eod_token);
     case TokenizerType::HuggingFace:
-      if (!model_file)
-        bad_input("--tokenizer-type huggingface needs --tokenizer-model FILE, a tokenizer.json");
-      return std::make_unique<HuggingFaceTokenizer>(*model_file, end_token);
+      return std::make_unique<HuggingFaceTokenizer>(file_of(data, ", a tokenizer.json"), data.eod_token,
+                                                    special(SpecialTokensInText::Encode));
     case TokenizerType::Gpt2Bpe:
     case TokenizerType::WordPieceLower:
     case TokenizerType::WordPieceCased:
-      if (!model_file)
-        bad_input("--tokenizer-type {} needs --tokenizer-model FILE, the vocabulary", name_of(type));
-      return std::make_unique<HuggingFaceTokenizer>(
-          type == TokenizerType::Gpt2Bpe
-              ? read_gpt2_files(*model_file, merges_file)
-              : read_word_pieces(*model_file, type == TokenizerType::WordPieceLower),
-          end_token);
+      return std::make_unique<HuggingFaceTokenizer>(read_parts(data), data.eod_token,
+                                                    special(SpecialTokensInText::Encode));
+    case TokenizerType::Tiktoken:
+      return std::make_unique<HuggingFaceTokenizer>(read_parts(data), data.eod_token,
+                                                    special(SpecialTokensInText::Refuse));
     case TokenizerType::Null:
       bad_input(
           "--tokenizer-type null: text needs a tokenizer; "
@@ -198,9 +168,13 @@ std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optiona
   fail("an unknown type of tokenizer");
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data, bool ends_documents) {
-  return make_tokenizer(*data.tokenizer_type, data.tokenizer_model, ends_documents, data.eod_token,
-                        data.tokenizer_merges);
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
+                                          bool ends_documents, const std::optional<std::string>& end_token) {
+  DataConfig data;
+  data.tokenizer_type = type;
+  data.tokenizer_model = model_file;
+  data.eod_token = end_token;
+  return make_tokenizer(data, ends_documents);
 }
 
 }  // namespace trifold

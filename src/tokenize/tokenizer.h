@@ -54,6 +54,9 @@ class Tokenizer {
   }
   // The text of the ids. BadInput for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  // Whether the token is a single byte whose text depends on the bytes around it, so that it is final only after the
+  // next token that is none.
+  virtual bool is_part_of_character(int32_t /*id*/) const { return false; }
   // The name of a token in the vocabulary, for --eod-token; empty if tokens have none.
   virtual std::string name_of_token(int32_t /*id*/) const { return {}; }
 };
@@ -86,12 +89,7 @@ class ByteTokenizer : public Tokenizer {
 };
 
 // A SentencePiece model. Most models normalise Unicode and spaces and drop line ends, so decode(encode(text)) may
-// differ from `text`.
-//
-// Most models put a space before a text, so the pieces of a document cannot be encoded one by one: a later piece is
-// encoded with the character before it, whose ids are then dropped. Whether a cut changes the tokens also depends on
-// the model (pieces with spaces inside, normalisation), so it is tested on the text around the cut. Documents of up to
-// a whole piece (DocumentEncoder::kLongestPiece) are never cut.
+// differ from `text`. Documents are cut by trial (tokenize/trial_cuts.h).
 class SentencePieceTokenizer : public Tokenizer {
  public:
   // BadInput, naming the file, if it is missing or not a SentencePiece model. A document ends with the token
@@ -111,25 +109,19 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   std::vector<int32_t> ids_of(std::string_view text) const;
-  // The ids of `text` after the character `last`; the ids of `text` alone if the model does not separate them.
-  std::vector<int32_t> ids_after(const std::string& last, std::string_view text) const;
-  // Whether the text around position `at` has the same ids if it is cut there.
-  bool may_cut(std::string_view text, size_t at) const;
-
   std::string file_;
   std::string fingerprint_;
   std::optional<int32_t> eod_;
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
 };
 
-// The tokenizer of --tokenizer-type and --tokenizer-model. BadInput for a required model that is missing, or one that
-// is given but not used. `ends_documents`: the byte tokenizer must have a token that ends documents; other tokenizers
-// have one or not. `end_token` is the value of --eod-token, `merges_file` that of --tokenizer-merges.
+// The tokenizer that a configuration names; a byte tokenizer if it names no type. BadInput for a required model that is
+// missing, or one that is given but not used. `ends_documents`: the byte tokenizer must have a token that ends
+// documents; other tokenizers have one or not.
+std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data, bool ends_documents = false);
+// A tokenizer by its type and file alone.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerType type, const std::optional<std::string>& model_file,
                                           bool ends_documents = false,
-                                          const std::optional<std::string>& end_token = std::nullopt,
-                                          const std::optional<std::string>& merges_file = std::nullopt);
-// The tokenizer of a configuration whose type is known.
-std::unique_ptr<Tokenizer> make_tokenizer(const DataConfig& data, bool ends_documents);
+                                          const std::optional<std::string>& end_token = std::nullopt);
 
 }  // namespace trifold

@@ -1,5 +1,7 @@
 #include "tokenize/vocabulary_files.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <string_view>
 
@@ -8,6 +10,7 @@
 #include "core/printable.h"
 #include "core/read_json.h"
 #include "files/mapped_file.h"
+#include "tokenize/end_token.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {
@@ -15,24 +18,6 @@ namespace {
 
 constexpr JsonLimits kVocabularyLimits{int64_t{64} << 20, 4, 1'000'000};
 constexpr size_t kMostLines = size_t{1} << 24;
-
-// Calls body(line, number from 1) for each line, without its end.
-template <class Body>
-void each_line(std::string_view text, const std::string& file, const Body& body) {
-  for (size_t number = 1; !text.empty(); ++number) {
-    if (number > kMostLines) bad_input("{} has more than {} lines", file, kMostLines);
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    body(line, number);
-  }
-}
-
-nlohmann::json special(int64_t id, std::string_view token) {
-  return {{"id", id},        {"content", token}, {"special", true},    {"single_word", false},
-          {"lstrip", false}, {"rstrip", false},  {"normalized", false}};
-}
 
 nlohmann::json read_merges(std::string_view text, const std::string& file) {
   nlohmann::json merges = nlohmann::json::array();
@@ -49,7 +34,60 @@ nlohmann::json read_merges(std::string_view text, const std::string& file) {
   return merges;
 }
 
+// Whether a space is put before a text; BadInput if the class of the tokenizer that a tokenizer_config.json names does
+// not cut text as GPT-2 does.
+bool space_of_gpt2(const std::string& vocabulary) {
+  const nlohmann::json config = json_beside(vocabulary, kTokenizerConfig);
+  if (!config.is_object()) return false;
+  const JsonView view(config, path_beside(vocabulary, kTokenizerConfig));
+  std::string name = view.text("tokenizer_class", "GPT2Tokenizer");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  constexpr std::string_view kClasses[] = {"GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer",
+                                           "CodeGenTokenizer", "LongformerTokenizer"};
+  if (std::find(std::begin(kClasses), std::end(kClasses), name) == std::end(kClasses))
+    bad_input(
+        "{} is of a {}, which may cut text in another way than GPT-2: "
+        "give its tokenizer.json with --tokenizer-type huggingface",
+        path_beside(vocabulary, kTokenizerConfig), printable(name));
+  return view.flag("add_prefix_space", false);
+}
+
 }  // namespace
+
+void each_line(std::string_view text, const std::string& file,
+               FunctionRef<void(std::string_view, size_t)> body) {
+  for (size_t number = 1; !text.empty(); ++number) {
+    if (number > kMostLines) bad_input("{} has more than {} lines", file, kMostLines);
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    body(line, number);
+  }
+}
+
+nlohmann::json special_token(int64_t id, std::string_view token) {
+  return {{"id", id},        {"content", token}, {"special", true},    {"single_word", false},
+          {"lstrip", false}, {"rstrip", false},  {"normalized", false}};
+}
+
+void add_tokens_beside(const std::string& file, nlohmann::json& added) {
+  const nlohmann::json config = json_beside(file, kTokenizerConfig);
+  if (!config.is_object() || !config.contains("added_tokens_decoder")) return;
+  const std::string where = path_beside(file, kTokenizerConfig);
+  JsonView(config, where)
+      .at("added_tokens_decoder")
+      .members([&](const std::string& text, const JsonView& token) {
+        int64_t id = 0;
+        const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), id);
+        if (problem != std::errc() || end != text.data() + text.size())
+          bad_input("{}: added_tokens_decoder has the key \"{}\", which is no id", where, printable(text));
+        nlohmann::json entry = token.value();
+        if (!entry.is_object()) bad_input("{}: added_tokens_decoder: the value of {} is no token", where, id);
+        entry["id"] = id;
+        added.push_back(std::move(entry));
+      });
+}
 
 std::string merges_beside(const std::string& vocabulary, const std::optional<std::string>& merges) {
   return merges.value_or((std::filesystem::path(vocabulary).parent_path() / kMergesName).string());
@@ -72,8 +110,9 @@ TokenizerParts read_gpt2_files(const std::string& vocabulary, const std::optiona
   constexpr const char* kEnd = "<|endoftext|>";
   parts.json["added_tokens"] = nlohmann::json::array();
   if (const auto end = ids.find(kEnd); end != ids.end() && end->is_number_integer())
-    parts.json["added_tokens"].push_back(special(end->get<int64_t>(), kEnd));
-  parts.json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+    parts.json["added_tokens"].push_back(special_token(end->get<int64_t>(), kEnd));
+  add_tokens_beside(vocabulary, parts.json["added_tokens"]);
+  parts.json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", space_of_gpt2(vocabulary)}};
   parts.json["model"] = {
       {"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", read_merges(pairs.text(), merges_file)}};
   return parts;
@@ -95,7 +134,8 @@ TokenizerParts read_word_pieces(const std::string& vocabulary, bool lower) {
   parts.fingerprint = model_fingerprint(lower ? "wordpiece-lower" : "wordpiece-cased", words.text());
   parts.json["added_tokens"] = nlohmann::json::array();
   for (const char* token : kSpecial)
-    if (ids.contains(token)) parts.json["added_tokens"].push_back(special(ids[token].get<int64_t>(), token));
+    if (ids.contains(token))
+      parts.json["added_tokens"].push_back(special_token(ids[token].get<int64_t>(), token));
   parts.json["normalizer"] = {{"type", "BertNormalizer"},
                               {"clean_text", true},
                               {"handle_chinese_chars", true},

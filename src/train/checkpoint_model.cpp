@@ -10,6 +10,7 @@
 #include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
+#include "config/subjects/text.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "models/folders/open_model.h"
@@ -136,10 +137,9 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
   if (!from.data.tokenizer_type && is_text)
     bad_input("{} does not record its tokenizer: give --tokenizer-type and --tokenizer-model",
               from.directory);
-  data.tokenizer_type = from.data.tokenizer_type;
-  data.tokenizer_model = from.data.tokenizer_model;
-  data.tokenizer_merges = from.data.tokenizer_merges;
-  if (!data.eod_token) data.eod_token = from.data.eod_token;
+  const std::optional<std::string> end = data.eod_token;
+  copy_tokenizer(from.data, data);
+  if (end) data.eod_token = end;
 }
 
 namespace {

@@ -39,7 +39,7 @@ TEST(ConfigValidateCommands, ChecksTheOtherCommands) {
   products.what = {BenchPart::Step};
   EXPECT_EQ(texts_of(problems(products)), Words{});
   TokenizeConfig tokenize;
-  tokenize.tokenizer_type = TokenizerType::SentencePiece;
+  tokenize.data.tokenizer_type = TokenizerType::SentencePiece;
   EXPECT_EQ(problems(tokenize).size(), 3u);
   expect_whole(tokenize);
   EXPECT_EQ(problems(InspectConfig()).size(), 1u);

@@ -1,6 +1,7 @@
 // Tokenizers from plain files have the ids of the tokenizer.json of the same model.
 #include "tokenize/vocabulary_files.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "support/files.h"
@@ -28,6 +29,14 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   tokenizer.encode(kText, ids);
   return ids;
+}
+
+std::unique_ptr<Tokenizer> with_merges(const std::string& vocabulary, const std::string& merges) {
+  DataConfig data;
+  data.tokenizer_type = TokenizerType::Gpt2Bpe;
+  data.tokenizer_model = vocabulary;
+  data.tokenizer_merges = merges;
+  return make_tokenizer(data);
 }
 
 // The merges of a tokenizer.json as lines; newer files have pairs.
@@ -58,10 +67,45 @@ TEST(TokenizeVocabularyFiles, Gpt2HasTheIdsOfItsJson) {
   // Another file of merges, with other ids and another fingerprint.
   write_file(dir.file("one.txt"),
              merges_text(whole.at("model"), "").substr(0, merges_text(whole.at("model"), "").find('\n')));
-  const auto other = make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("vocab.json"), false, std::nullopt,
-                                    dir.file("one.txt"));
+  const auto other = with_merges(dir.file("vocab.json"), dir.file("one.txt"));
   EXPECT_NE(ids_of(*other), ids_of(from_json));
   EXPECT_NE(other->fingerprint(), beside->fingerprint());
+}
+
+// A folder of transformers has the tokens of chats, and the class of the tokenizer, in a tokenizer_config.json.
+TEST(TokenizeVocabularyFiles, Gpt2HasTheTokensOfItsConfig) {
+  TempDir dir;
+  nlohmann::json whole = golden("gpt2");
+  write_file(dir.file("vocab.json"), whole.at("model").at("vocab").dump());
+  write_file(dir.file("merges.txt"), merges_text(whole.at("model"), "#version: 0.2\n"));
+  const nlohmann::json added = {
+      {"content", "<mask>"}, {"special", true}, {"lstrip", true}, {"normalized", false}};
+  const auto open = [&](const nlohmann::json& config) {
+    write_file(dir.file("tokenizer_config.json"), config.dump());
+    return make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("vocab.json"));
+  };
+  const nlohmann::json tokens = {{"700", added}};
+  const auto roberta = open({{"tokenizer_class", "RobertaTokenizerFast"},
+                             {"add_prefix_space", true},
+                             {"added_tokens_decoder", tokens}});
+  whole["added_tokens"].push_back(added);
+  whole["added_tokens"].back()["id"] = 700;
+  whole["pre_tokenizer"]["add_prefix_space"] = true;
+  write_file(dir.file("tokenizer.json"), whole.dump());
+  const HuggingFaceTokenizer from_json(dir.file("tokenizer.json"));
+  std::vector<int32_t> ids, expected;
+  for (const std::string& text : {kText, std::string("The  <mask> one")}) {
+    roberta->encode(text, ids);
+    from_json.encode(text, expected);
+  }
+  EXPECT_EQ(ids, expected);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 700), 1);
+  expect_has(error_of([&] { open({{"tokenizer_class", "Qwen2Tokenizer"}}); }), "is of a Qwen2Tokenizer");
+  expect_has(error_of([&] {
+               open({{"added_tokens_decoder", {{"x", added}}}});
+             }),
+             "has the key \"x\", which is no id");
+  expect_has(error_of([&] { open({{"added_tokens_decoder", {{"7", 1}}}}); }), "the value of 7 is no token");
 }
 
 TEST(TokenizeVocabularyFiles, BertHasTheIdsOfItsJson) {
@@ -90,9 +134,7 @@ TEST(TokenizeVocabularyFiles, RefusesOtherFiles) {
   const auto gpt2 = [&](const std::string& vocabulary, const std::string& merges) {
     write_file(dir.file("v.json"), vocabulary);
     write_file(dir.file("m.txt"), merges);
-    return error_of([&] {
-      make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("v.json"), false, std::nullopt, dir.file("m.txt"));
-    });
+    return error_of([&] { with_merges(dir.file("v.json"), dir.file("m.txt")); });
   };
   expect_has(gpt2("[]", "a b"), "is not the vocabulary of a GPT-2");
   expect_has(gpt2(R"({"model": {}})", "a b"), "--tokenizer-type huggingface");

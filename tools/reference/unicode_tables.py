@@ -6,12 +6,13 @@ Run from the top level, with `tokenizers` installed (pip install tokenizers==0.2
     python3 tools/reference/unicode_tables.py            takes some minutes
 
 The package has the tables of several Unicode versions, which docs/unicode.md names: normal forms, marks (unicode-normalization-alignments),
-punctuation and controls of BERT (unicode_categories), small letters, numbers and words (Rust and its regex crate), classes of patterns (Oniguruma).
+punctuation and controls of BERT (unicode_categories), small letters, numbers and words (Rust and its regex crate), classes of patterns (Oniguruma), clusters (unicode-segmentation).
 tools/reference/hugging_face_tokenizers.py writes the hashes that the tests compare with, over all code points.
 
 Numbers are packed as in source maps: digits of 5 bits, the lowest first, 32 added to all but the last, each as one of
 kDigits. A set is the list of the code points where its ranges begin and end, as differences.
 """
+import array
 import pathlib
 import re
 import subprocess
@@ -186,6 +187,32 @@ def fold_classes():
     return classes
 
 
+def replaces(key):
+    """A normalizer that writes X for `key`: SentencePiece's map of characters, a double array with one path."""
+    units, at = [0] * (256 * (len(key) + 2)), 0
+    for step, byte in enumerate(key):
+        units[at] |= (at ^ 256 * (step + 1)) << 10
+        at = 256 * (step + 1) + byte
+        units[at] = byte
+    units[at] |= (at ^ 256 * (len(key) + 1)) << 10 | 1 << 8
+    units[256 * (len(key) + 1)] = 1 << 31
+    trie = array.array("I", units).tobytes()
+    return normalizers.Precompiled(len(trie).to_bytes(4, "little") + trie + b"X\0")
+
+
+def clusters():
+    """What belongs to one cluster: the map applies to clusters of up to five bytes as a whole, and to what they begin with."""
+    letter, copyright = replaces(b"e"), replaces("\u00a9".encode())
+    basic = [c for c in EVERY if 0 < c < 0x10000]
+    after = {c: replaces(chr(c).encode()) for c in basic}
+    joins = [c for c in EVERY if letter.normalize_str("e" + chr(c)) == "X"]
+    prepends = [c for c in basic if after[c].normalize_str(chr(c) + "e") == "X"]
+    controls = [c for c in basic if c >= 0x7F and after[c].normalize_str(chr(c) + "\u0301") != "X"]
+    pictographs = [c for c in EVERY if copyright.normalize_str("\u00a9\u200d" + chr(c)) != "X" + chr(c) and c not in set(joins)]
+    return {"kClusterJoins": boundaries(joins, EVERY), "kClusterControls": boundaries(controls, EVERY),
+            "kClusterPrepends": boundaries(prepends, EVERY), "kPictographs": boundaries(pictographs, EVERY)}
+
+
 def mapping(changes):
     """Packed: how far the code point is from the one before, how many characters it becomes, and these."""
     out, before = [], 0
@@ -214,6 +241,7 @@ def main():
         "kOthersOfBert": removed_by(bert(clean_text=True)),
         "kNonspacingMarks": removed_by(bert(strip_accents=True)),
         "kMarks": removed_by(normalizers.StripAccents()),
+        **clusters(),
     }
     lines = [f"// Written by tools/reference/unicode_tables.py of tokenizers {__version__}; see there.", "// clang-format off", ""]
     for name, ends in sets.items():

@@ -19,12 +19,11 @@ OptionTable options_of(TokenizeConfig& config) {
   table.add("json-keys", &config.json_keys, "Fields of each JSON line that hold text.")
       .need()
       .takes("KEY ...");
-  add_bad_records(table, &config.on_bad_record, &config.max_bad_records);
+  add_bad_records(table, &config.data.on_bad_record, &config.data.max_bad_records);
   table.group("Tokenizer");
-  add_tokenizer_type(table, &config.tokenizer_type);
-  add_tokenizer_model(table, &config.tokenizer_model);
-  add_tokenizer_merges(table, &config.tokenizer_merges);
-  add_end_token(table, &config.eod_token);
+  add_tokenizer(table, config.data);
+  table.change("tokenizer-type").absent("byte");
+  add_special_tokens_in_text(table, config.data);
   table.add("append-eod", &config.append_eod, "End every document with an end-of-document token.");
   return table;
 }

@@ -113,10 +113,7 @@ void read_config(Config& config, const nlohmann::json& json) {
 
 OptionTable tokenizer_table(DataConfig& data) {
   OptionTable table;
-  add_tokenizer_type(table, &data.tokenizer_type);
-  add_tokenizer_model(table, &data.tokenizer_model);
-  add_tokenizer_merges(table, &data.tokenizer_merges);
-  add_end_token(table, &data.eod_token);
+  add_tokenizer(table, data);
   return table;
 }
 
@@ -180,10 +177,7 @@ RecommendConfig recommend_from_json(const nlohmann::json& json) {
 }
 
 void tokenizer_from_json(const nlohmann::json& json, DataConfig& data) {
-  data.tokenizer_type.reset();
-  data.tokenizer_model.reset();
-  data.tokenizer_merges.reset();
-  data.eod_token.reset();
+  copy_tokenizer({}, data);
   const OptionTable table = tokenizer_table(data);
   try {
     read_table(table, json);

@@ -16,7 +16,7 @@ std::string json_key(const Option& option);
 nlohmann::json to_json(const ModelConfig& model);
 nlohmann::json to_json(const PretrainConfig& config);
 nlohmann::json to_json(const RecommendConfig& config);
-// The fields that decide how text becomes tokens: tokenizer_type and tokenizer_model.
+// The fields that name the tokenizer (add_tokenizer in config/subjects/text.h).
 nlohmann::json tokenizer_to_json(const DataConfig& data);
 
 // The inverse of to_json. Throws Error(BadInput) naming the field that is missing, unknown, of the wrong type

@@ -16,8 +16,7 @@ void add_judged(OptionTable& table, std::string& load, DataConfig& data) {
   table.add("load", &load, "Folder of the checkpoint; it holds the model.")
       .need()
       .names("DIR", FileUse::Loaded);
-  add_tokenizer_of_model(table, data.tokenizer_type, data.tokenizer_model, data.tokenizer_merges);
-  add_end_token(table, &data.eod_token).absent("as the model was trained");
+  add_tokenizer_of_model(table, data);
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ OptionTable options_of(FinetuneConfig& config) {
   OptionTable table;
   PretrainConfig& run = config.run;
   add_task(table, config);
-  add_tokenizer_of_model(table, run.data.tokenizer_type, run.data.tokenizer_model, run.data.tokenizer_merges);
+  add_tokenizer_of_model(table, run.data);
   add_batch(table, run.batch);
   add_length(table, run.batch, run.seed);
   add_lr(table, run.lr);
@@ -146,8 +146,7 @@ OptionTable options_of(GenerateConfig& config) {
   table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.");
   table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
   table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
-  add_tokenizer_of_model(table, config.tokenizer_type, config.tokenizer_model, config.tokenizer_merges);
-  add_end_token(table, &config.eod_token).absent("as the model was trained");
+  add_tokenizer_of_model(table, config.data);
   table.group("Sampling");
   table.add("temperature", &config.temperature, "Sampling temperature; 0 always takes the likeliest token.")
       .at_least(0);

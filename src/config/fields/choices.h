@@ -199,6 +199,7 @@ enum class TokenizerType {
   Gpt2Bpe,         // a vocabulary and a list of merges, as GPT-2 was published
   WordPieceLower,  // a vocabulary of BERT, for text in lower case
   WordPieceCased,  // a vocabulary of BERT, for text as it is
+  Tiktoken,        // bytes of tokens in the order of their merges: files of tiktoken, Mistral and Megatron-LM
   Null,            // none: the data are token ids already
 };
 template <>
@@ -209,7 +210,31 @@ struct Names<TokenizerType> {
                                                   {TokenizerType::Gpt2Bpe, "gpt2-bpe"},
                                                   {TokenizerType::WordPieceLower, "wordpiece-lower"},
                                                   {TokenizerType::WordPieceCased, "wordpiece-cased"},
+                                                  {TokenizerType::Tiktoken, "tiktoken"},
                                                   {TokenizerType::Null, "null"}};
+};
+
+// Published patterns by which tokenizers of tiktoken cut text into words (tokenize/tiktoken_patterns.h).
+enum class TiktokenPattern { Gpt2, Cl100k, O200k, Llama3, Qwen, Kimi, V1, V2 };
+template <>
+struct Names<TiktokenPattern> {
+  static constexpr Named<TiktokenPattern> kAll[] = {
+      {TiktokenPattern::Gpt2, "gpt2"}, {TiktokenPattern::Cl100k, "cl100k"}, {TiktokenPattern::O200k, "o200k"},
+      {TiktokenPattern::Llama3, "llama3"}, {TiktokenPattern::Qwen, "qwen"}, {TiktokenPattern::Kimi, "kimi"},
+      {TiktokenPattern::V1, "v1"}, {TiktokenPattern::V2, "v2"}};
+};
+
+// The treatment of a special token's text, such as "<|endoftext|>", inside a text to be tokenized.
+enum class SpecialTokensInText {
+  Encode,  // it becomes the token
+  Text,    // it is text like any other
+  Refuse,  // it is an error
+};
+template <>
+struct Names<SpecialTokensInText> {
+  static constexpr Named<SpecialTokensInText> kAll[] = {{SpecialTokensInText::Encode, "encode"},
+                                                        {SpecialTokensInText::Text, "text"},
+                                                        {SpecialTokensInText::Refuse, "refuse"}};
 };
 
 // The parts of a data set.

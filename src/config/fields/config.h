@@ -105,6 +105,11 @@ struct DataConfig {
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
   std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
   std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
+  std::optional<TiktokenPattern> tiktoken_pattern;     // tiktoken: the file's, or that of a file next to it
+  std::optional<int64_t> tiktoken_num_special_tokens;  // ids before those of the text; the file's
+  std::vector<std::string> tiktoken_special_tokens;    // texts of the first of them; the file's
+  // encode, but refuse with tiktoken: what the libraries of the files do
+  std::optional<SpecialTokensInText> special_tokens_in_text;
   // Treatment of several documents packed into a sample; each but the last ends with its end-of-document token
   // (text/samples.h).
   bool eod_mask_loss = false;
@@ -230,12 +235,9 @@ struct FinetuneConfig {
 
 // `trifold generate`: the model is read from the checkpoint, and so is its tokenizer unless one is given here.
 struct GenerateConfig {
-  std::string load;  // required: directory of the checkpoint
-  std::optional<TokenizerType> tokenizer_type;
-  std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
-  std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
-  std::optional<std::string> eod_token;         // text of the token that ends a text
-  std::string prompt;                           // may be empty
+  std::string load;    // required: directory of the checkpoint
+  DataConfig data;     // only the tokenizer's fields are used
+  std::string prompt;  // may be empty
   int64_t max_new_tokens = 256;
   double temperature = 1.0;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all tokens
@@ -374,13 +376,8 @@ struct TokenizeConfig {
   std::string input;          // required
   std::string output_prefix;  // required
   std::vector<std::string> json_keys = {"text"};
-  TokenizerType tokenizer_type = TokenizerType::Byte;
-  std::optional<std::string> tokenizer_model;   // required except for Byte
-  std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
-  std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
+  DataConfig data;  // only the tokenizer's fields and the reaction to bad records are used
   bool append_eod = false;
-  OnBadRecord on_bad_record = OnBadRecord::Stop;
-  int64_t max_bad_records = 1000;
 };
 
 }  // namespace trifold

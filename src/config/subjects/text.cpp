@@ -13,36 +13,79 @@ namespace trifold {
 // The reason for which --mock-data makes other options useless.
 constexpr std::string_view kRandomTokens = "whose tokens are random";
 
-Option& add_tokenizer_type(OptionTable& table, Field type) {
-  return table.add("tokenizer-type", type, "Tokenizer.")
-      .needs("tokenizer-model", {}, "give the tokenizer's file")
-      .only_for("sentencepiece|huggingface|gpt2-bpe|wordpiece-lower|wordpiece-cased");
+namespace {
+
+constexpr std::string_view kOfFiles =
+    "sentencepiece|huggingface|gpt2-bpe|wordpiece-lower|wordpiece-cased|tiktoken";
+
+void add_tiktoken(OptionTable& table, DataConfig& data) {
+  table
+      .add(
+          "tiktoken-pattern", &data.tiktoken_pattern,
+          "tiktoken: pattern that cuts text into words, of the encodings gpt2, cl100k, o200k, of Llama 3, Qwen "
+          "and Kimi K2, or one of Megatron-LM's, v1 and v2.")
+      .absent("that of the file, or of tiktoken.json or tokenizer_config.json next to it");
+  table
+      .add("tiktoken-num-special-tokens", &data.tiktoken_num_special_tokens,
+           "tiktoken: special tokens with the ids before those of the file; names that are not given are "
+           "<SPECIAL_N>.")
+      .range(0, kMaxCount)
+      .absent("as the file says; 1000 for Megatron-LM's");
+  table
+      .add(
+          "tiktoken-special-tokens", &data.tiktoken_special_tokens,
+          "tiktoken: texts of the special tokens in the order of their ids, the first of which is 0, or the one "
+          "after the file's last without --tiktoken-num-special-tokens.")
+      .takes("TOKEN ...")
+      .absent("those of the file, or of tiktoken.json or tokenizer_config.json next to it");
+  for (const char* name : {"tiktoken-pattern", "tiktoken-num-special-tokens", "tiktoken-special-tokens"})
+    table.change(name).only_with({"tokenizer-type", "tiktoken"});
 }
 
-Option& add_tokenizer_model(OptionTable& table, Field model) {
-  return table
+}  // namespace
+
+void add_tokenizer(OptionTable& table, DataConfig& data) {
+  table.add("tokenizer-type", &data.tokenizer_type, "Tokenizer.")
+      .needs("tokenizer-model", {}, "give the tokenizer's file")
+      .only_for(kOfFiles);
+  table
       .add(
-          "tokenizer-model", model,
-          "File of the SentencePiece model, the tokenizer.json of Hugging Face, the vocab.json of gpt2-bpe, or "
-          "the vocab.txt of wordpiece-lower and wordpiece-cased.")
+          "tokenizer-model", &data.tokenizer_model,
+          "File of the SentencePiece model, the tokenizer.json of Hugging Face, the vocab.json of gpt2-bpe, the "
+          "vocab.txt of wordpiece-lower and wordpiece-cased, or for tiktoken a file of base64 tokens and ranks, "
+          "Mistral's tekken.json or Megatron-LM's list of tokens.")
       .reads("FILE")
       .absent("none")
       .of_all_hosts()
-      .only_with({"tokenizer-type", "sentencepiece|huggingface|gpt2-bpe|wordpiece-lower|wordpiece-cased"});
-}
-
-Option& add_tokenizer_merges(OptionTable& table, Field merges) {
-  return table.add("tokenizer-merges", merges, "gpt2-bpe: file of the merges.")
+      .only_with({"tokenizer-type", kOfFiles});
+  table.add("tokenizer-merges", &data.tokenizer_merges, "gpt2-bpe: file of the merges.")
       .reads("FILE")
       .absent("merges.txt in the folder of --tokenizer-model")
       .of_all_hosts()
       .only_with({"tokenizer-type", "gpt2-bpe"});
-}
-
-Option& add_end_token(OptionTable& table, Field token) {
-  return table.add("eod-token", token, "Text of the token that ends a document, such as <|endoftext|>.")
+  add_tiktoken(table, data);
+  table.add("eod-token", &data.eod_token, "Text of the token that ends a document, such as <|endoftext|>.")
       .takes("TOKEN")
       .absent("eos_token or eos_token_id of the files next to the tokenizer's, or the usual one");
+}
+
+void copy_tokenizer(const DataConfig& from, DataConfig& to) {
+  to.tokenizer_type = from.tokenizer_type;
+  to.tokenizer_model = from.tokenizer_model;
+  to.tokenizer_merges = from.tokenizer_merges;
+  to.tiktoken_pattern = from.tiktoken_pattern;
+  to.tiktoken_num_special_tokens = from.tiktoken_num_special_tokens;
+  to.tiktoken_special_tokens = from.tiktoken_special_tokens;
+  to.eod_token = from.eod_token;
+}
+
+void add_special_tokens_in_text(OptionTable& table, DataConfig& data) {
+  table
+      .add(
+          "special-tokens-in-text", &data.special_tokens_in_text,
+          "Special tokens that are spelled out in a text: encode them as such, take them as text like any other, or "
+          "refuse the text.")
+      .absent("encode; refuse with tiktoken");
 }
 
 void add_bad_records(OptionTable& table, Field reaction, Field most) {
@@ -53,12 +96,12 @@ void add_bad_records(OptionTable& table, Field reaction, Field most) {
       .only_with({"on-bad-record", "skip"});
 }
 
-void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
-                            std::optional<std::string>& model, std::optional<std::string>& merges) {
+void add_tokenizer_of_model(OptionTable& table, DataConfig& data) {
   table.group("Tokenizer");
-  add_tokenizer_type(table, &type).absent("as the model was trained");
-  add_tokenizer_model(table, &model).absent("as the model was trained");
-  add_tokenizer_merges(table, &merges);
+  add_tokenizer(table, data);
+  for (const char* name : {"tokenizer-type", "tokenizer-model", "eod-token"})
+    table.change(name).absent("as the model was trained");
+  add_special_tokens_in_text(table, data);
 }
 
 void add_data(OptionTable& table, DataConfig& data) {
@@ -83,12 +126,11 @@ void add_data(OptionTable& table, DataConfig& data) {
       .of_host();
   if (!data.arrays.empty()) table.change("data-path").optional();
   table.add("split", &data.split, "Shares of training, validation and test.").takes("A,B,C");
-  add_tokenizer_type(table, &data.tokenizer_type).absent("byte for text, none for .bin/.idx");
   table.add("json-key", &data.json_key, "Field of each JSON line that holds its text.").takes("KEY");
   add_bad_records(table, &data.on_bad_record, &data.max_bad_records);
-  add_tokenizer_model(table, &data.tokenizer_model);
-  add_tokenizer_merges(table, &data.tokenizer_merges);
-  add_end_token(table, &data.eod_token);
+  add_tokenizer(table, data);
+  table.change("tokenizer-type").absent("byte for text, none for .bin/.idx");
+  add_special_tokens_in_text(table, data);
 }
 
 void add_other_data(OptionTable& table, DataConfig& data) {
@@ -115,7 +157,7 @@ void add_other_data(OptionTable& table, DataConfig& data) {
   if (data.mock_data || !data.train_data_path.empty()) table.change("data-path").optional();
   // Published lines with random tokens split them.
   table.change("split").no_effect_with("mock-data", kRandomTokens).as_note();
-  for (const char* name : {"json-key", "eod-token"})
+  for (const char* name : {"json-key", "eod-token", "special-tokens-in-text"})
     table.change(name).no_effect_with("mock-data", kRandomTokens, "leave it out");
 }
 

@@ -10,14 +10,15 @@
 
 namespace trifold {
 
-// The options of a tokenizer; commands differ in the defaults.
-Option& add_tokenizer_type(OptionTable& table, Field type);
-Option& add_tokenizer_model(OptionTable& table, Field model);
-Option& add_tokenizer_merges(OptionTable& table, Field merges);
-Option& add_end_token(OptionTable& table, Field token);
-// The tokenizer's options of commands that read a checkpoint, which may name its tokenizer.
-void add_tokenizer_of_model(OptionTable& table, std::optional<TokenizerType>& type,
-                            std::optional<std::string>& model, std::optional<std::string>& merges);
+// The options that name a tokenizer; commands differ in the defaults. They decide how text becomes tokens, and a
+// checkpoint stores them.
+void add_tokenizer(OptionTable& table, DataConfig& data);
+// Copies the values of these options.
+void copy_tokenizer(const DataConfig& from, DataConfig& to);
+// The treatment of special tokens in the texts of a command.
+void add_special_tokens_in_text(OptionTable& table, DataConfig& data);
+// Both for commands that read a checkpoint, which may name its tokenizer.
+void add_tokenizer_of_model(OptionTable& table, DataConfig& data);
 void add_bad_records(OptionTable& table, Field reaction, Field most);
 void add_data(OptionTable& table, DataConfig& data);
 // Data of training alone that replace --data-path: random tokens, and data of each part.

@@ -110,6 +110,25 @@ bool is_white_space(char32_t c) {
   return UnicodeTables::get().white_space.contains(c);
 }
 
+size_t white_space_at_start(std::string_view text) {
+  size_t end = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (!is_white_space(next_character(text, at))) break;
+    end = at;
+  }
+  return end;
+}
+
+size_t size_without_white_space_at_end(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0 && is_white_space(character_before(text, end))) {
+    do {
+      --end;
+    } while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U);
+  }
+  return end;
+}
+
 bool is_number(char32_t c) { return UnicodeTables::get().numbers.contains(c); }
 
 bool is_word_character(char32_t c) { return UnicodeTables::get().words.contains(c); }

@@ -31,7 +31,10 @@ char32_t character_before(std::string_view text, size_t at);
 void append_character(std::string& text, char32_t character);
 
 // Properties, normal forms and lower case as in Hugging Face's `tokenizers` (tokenize/unicode/unicode_tables.h).
-bool is_white_space(char32_t c);      // the property White_Space
+bool is_white_space(char32_t c);  // the property White_Space
+// The size in bytes of the white space at the beginning of a text, and of the text without that at its end.
+size_t white_space_at_start(std::string_view text);
+size_t size_without_white_space_at_end(std::string_view text);
 bool is_number(char32_t c);           // decimal digits, letter-like numbers and others: categories N*
 bool is_word_character(char32_t c);   // \w: letters, marks, decimal digits, connectors, joiners
 bool is_mark(char32_t c);             // categories M*

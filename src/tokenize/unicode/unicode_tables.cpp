@@ -63,10 +63,12 @@ std::vector<FoldClass> read_folds() {
 }  // namespace
 
 const UnicodeTables& UnicodeTables::get() {
-  static const UnicodeTables kTables{CodePointSet(kWhiteSpace),   CodePointSet(kNumbers),
-                                     CodePointSet(kWords),        CodePointSet(kPunctuationOfBert),
-                                     CodePointSet(kOthersOfBert), CodePointSet(kNonspacingMarks),
-                                     CodePointSet(kMarks),        read_mapping(kSmallLetters)};
+  static const UnicodeTables kTables{CodePointSet(kWhiteSpace),      CodePointSet(kNumbers),
+                                     CodePointSet(kWords),           CodePointSet(kPunctuationOfBert),
+                                     CodePointSet(kOthersOfBert),    CodePointSet(kNonspacingMarks),
+                                     CodePointSet(kMarks),           read_mapping(kSmallLetters),
+                                     CodePointSet(kClusterJoins),    CodePointSet(kClusterControls),
+                                     CodePointSet(kClusterPrepends), CodePointSet(kPictographs)};
   return kTables;
 }
 

@@ -20,6 +20,9 @@ struct UnicodeTables {
   CodePointSet punctuation_of_bert, removed_by_bert, nonspacing_marks;  // unicode_categories
   CodePointSet marks;                                                   // unicode-normalization-alignments
   std::map<char32_t, std::u32string> small_letters;
+  // unicode-segmentation: characters that belong to the cluster before them, break clusters, belong to the cluster
+  // after them; pictographs, which joiners connect.
+  CodePointSet cluster_joins, cluster_controls, cluster_prepends, pictographs;
 
   static const UnicodeTables& get();
 };

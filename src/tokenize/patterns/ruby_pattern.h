@@ -19,4 +19,10 @@ namespace trifold {
 // (back references, \G, \K, \X, "(?x)", absent groups, conditions, calls, blocks of Unicode) and for invalid patterns.
 std::string icu_pattern_of_ruby(std::string_view pattern);
 
+// Translates patterns of Rust's crates regex and fancy-regex, which tiktoken uses. There '^' and '$' match only at the
+// beginning and the end of the text, "{2,3}+" is possessive and "{2}?" lazy, and "(?i)" compares characters one by one.
+// BadInput also for "(?m)", "[:alpha:]", "--" in a set, "{,2}", \R, \Z and \h, which Rust does not have or reads in
+// another way.
+std::string icu_pattern_of_rust(std::string_view pattern);
+
 }  // namespace trifold

@@ -1,11 +1,12 @@
-#include "tokenize/ruby_pattern.h"
+#include "tokenize/patterns/ruby_pattern.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "core/error.h"
-#include "tokenize/pattern_text.h"
+#include "tokenize/patterns/pattern_text.h"
+#include "tokenize/patterns/text_pattern.h"
 #include "tokenize/unicode/unicode.h"
 #include "tokenize/unicode/unicode_tables.h"
 
@@ -26,7 +27,8 @@ const CodePointSet& words(bool in_set) { return *class_of_patterns(in_set ? R"([
 
 class Translator {
  public:
-  explicit Translator(std::string_view pattern) : pattern_(pattern) {}
+  Translator(std::string_view pattern, PatternDialect dialect)
+      : pattern_(pattern), rust_(dialect == PatternDialect::Rust) {}
 
   std::string all() {
     std::string out = alternatives();
@@ -72,7 +74,7 @@ class Translator {
   }
 
   std::string quantified() {
-    if (folds_)
+    if (folds_ && !rust_)
       if (std::optional<std::string> sequence = literal_sequence()) return *sequence;
     std::string out = atom();
     for (bool first = true;; first = false) {
@@ -114,6 +116,7 @@ class Translator {
     const std::optional<int> least = number();
     const bool range = take(",");
     const std::optional<int> most = range ? number() : least;
+    if (rust_ && (!least || !rest().starts_with("}"))) refuse("a { that is not {2}, {2,} or {2,3}");
     if ((!least && !most) || !take("}")) {
       at_ = begin;
       return "";
@@ -122,7 +125,9 @@ class Translator {
         (most && *most < least.value_or(0)))
       refuse("a { } whose numbers are too large or in the wrong order");
     const std::string upper = most ? fmt::format("{}", *most) : "";
-    return fmt::format("{{{},{}}}{}", least.value_or(0), upper, range && take("?") ? "?" : "");
+    const bool lazy = (range || rust_) && take("?");
+    const bool keeps = rust_ && !lazy && take("+");
+    return fmt::format("{{{},{}}}{}", least.value_or(0), upper, lazy ? "?" : keeps ? "+" : "");
   }
 
   std::optional<int> number() {
@@ -142,8 +147,9 @@ class Translator {
       case '.':
         return dot_is_any_ ? kAny : ".";
       case '^':
+        return rust_ ? R"(\A)" : "^";
       case '$':
-        return std::string(1, static_cast<char>(c));
+        return rust_ ? R"(\z)" : "$";
       case '?':
       case '*':
       case '+':
@@ -155,6 +161,9 @@ class Translator {
     }
     if (take("A")) return R"(\A)";
     if (take("z")) return R"(\z)";
+    if (rust_)
+      for (const std::string_view name : {"Z", "R", "h", "H", "0"})
+        if (rest().starts_with(name)) refuse(fmt::format("\\{}", name));
     if (take("Z")) return R"((?=\n?\z))";
     if (take("R")) return R"((?>\r\n|[\n-\r\x{85}\x{2028}\x{2029}]))";
     const auto word = [] { return pattern_of("", words(false)); };
@@ -166,7 +175,10 @@ class Translator {
     return item.character ? literal(*item.character) : item.set;
   }
 
-  std::string literal(char32_t c) const { return folds_ ? folded_atom(c) : pattern_of(c); }
+  std::string literal(char32_t c) const {
+    if (!folds_) return pattern_of(c);
+    return rust_ ? "[" + folded_items(c) + "]" : folded_atom(c);
+  }
 
   std::string group() {
     if (take("*")) refuse("a call, (*");
@@ -196,7 +208,7 @@ class Translator {
     bool on = true;
     for (; !done() && rest()[0] != ':' && rest()[0] != ')'; ++at_) {
       const char sign = rest()[0];
-      if (sign != 'i' && sign != 'm' && (sign != '-' || !on))
+      if (sign != 'i' && (sign != 'm' || rust_) && (sign != '-' || !on))
         refuse("a group that is neither (?: nor (?= (?! (?> (?<= (?<! (?<name> (?i (?m");
       if (sign == '-') on = false;
       if (sign == 'i') folds_ = on;
@@ -343,6 +355,8 @@ class Translator {
   }
 
   Item item() {
+    if (rust_ && (rest().starts_with("[:") || rest().starts_with("--") || rest().starts_with("~~")))
+      refuse(fmt::format("{} in a set", rest().substr(0, 2)));
     if (take("[:")) {
       const size_t begin = at_;
       const bool no = take("^");
@@ -365,6 +379,7 @@ class Translator {
   }
 
   std::string_view pattern_;
+  bool rust_;
   size_t at_ = 0;
   int depth_ = 0;
   bool dot_is_any_ = false;  // inside (?m
@@ -373,6 +388,12 @@ class Translator {
 
 }  // namespace
 
-std::string icu_pattern_of_ruby(std::string_view pattern) { return Translator(pattern).all(); }
+std::string icu_pattern_of_ruby(std::string_view pattern) {
+  return Translator(pattern, PatternDialect::Ruby).all();
+}
+
+std::string icu_pattern_of_rust(std::string_view pattern) {
+  return Translator(pattern, PatternDialect::Rust).all();
+}
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-#include "tokenize/pattern_text.h"
+#include "tokenize/patterns/pattern_text.h"
 
 #include <fmt/format.h>
 

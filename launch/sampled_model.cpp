@@ -1,0 +1,23 @@
+#include "launch/sampled_model.h"
+
+#include <memory>
+
+namespace trifold::launch {
+
+void with_sampled_model(const std::string& load, const DataConfig& data, std::optional<int> threads,
+                        Ranks& ranks, FunctionRef<void(const SampledModel&)> body) {
+  const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(load));
+  expect_text_model(checkpoint);
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, data);
+  MeshConfig mesh;
+  mesh.data_parallel_size = 1;
+  mesh.threads_per_rank = threads;
+  ranks.run(mesh, [&](Communicator& world) {
+    Replica replica(world, mesh, checkpoint.model, checkpoint.dtype, 0);
+    load_weights(replica, checkpoint.directory);
+    Sampler sampler(replica, checkpoint.model, tokenizer->vocab_size());
+    body({checkpoint, *tokenizer, sampler});
+  });
+}
+
+}  // namespace trifold::launch
