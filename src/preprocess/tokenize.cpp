@@ -89,7 +89,11 @@ class TokenizeJob {
  public:
   TokenizeJob(const TokenizeOptions& options, const Tokenizer& tokenizer,
               FunctionRef<void(const TokenizeProgress&)> progress)
-      : options_(options), input_(options.input), takes_bytes_(tokenizer.takes_bytes()), progress_(progress) {
+      : options_(options),
+        tokenizer_(tokenizer),
+        input_(options.input),
+        takes_bytes_(tokenizer.takes_bytes()),
+        progress_(progress) {
     std::error_code ignored;
     if (std::filesystem::is_directory(options.input, ignored))
       bad_input(
@@ -142,6 +146,7 @@ class TokenizeJob {
  private:
   void read_text() {
     if (!takes_bytes_) expect_utf8_of_file(input_);
+    check_text(input_.text(), options_.input);
     Output& output = outputs_.front();
     bool after_blank = false;  // inside the blank lines that end a paragraph
     bool at_line_start = true;
@@ -187,6 +192,15 @@ class TokenizeJob {
     }
   }
 
+  void check_text(std::string_view text, const std::string& place) const {
+    try {
+      tokenizer_.check_text(text);
+    } catch (Error& error) {
+      error.add_context(place);
+      throw;
+    }
+  }
+
   // An object with a text for every key.
   nlohmann::json read_record(std::string_view line, int64_t number) const {
     nlohmann::json object = parse_json_record(line, fmt::format("{}:{}", options_.input, number));
@@ -197,6 +211,7 @@ class TokenizeJob {
         bad_input("{}:{}: the object has no key \"{}\"", options_.input, number, key);
       if (!value->is_string())
         bad_input("{}:{}: the value of \"{}\" is not a string", options_.input, number, key);
+      check_text(value->get_ref<const std::string&>(), fmt::format("{}:{}", options_.input, number));
     }
     return object;
   }
@@ -223,6 +238,7 @@ class TokenizeJob {
   }
 
   const TokenizeOptions& options_;
+  const Tokenizer& tokenizer_;
   MappedFile input_;
   bool takes_bytes_;
   FunctionRef<void(const TokenizeProgress&)> progress_;

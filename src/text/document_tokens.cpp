@@ -40,6 +40,7 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
     std::string value;
     try {
       value = text_of_json(content, document);
+      check_text(value, document);
     } catch (const Error& error) {
       if (bad_ == nullptr || !bad_->skips() || error.kind() != ErrorKind::BadInput) throw;
       return bad_->add(document.file->path, document.offset, error.what());
@@ -50,9 +51,19 @@ void DocumentTokens::add(std::string_view text, const RawDocument& document, std
       expect_utf8(content, [&](size_t at) {
         return place_in_file(*document.file, document.offset + static_cast<int64_t>(at));
       });
+    check_text(content, document);
     encode(content, document, ids);
   }
   if (ids.size() > before && tokenizer_.eod()) ids.push_back(*tokenizer_.eod());
+}
+
+void DocumentTokens::check_text(std::string_view text, const RawDocument& document) const {
+  try {
+    tokenizer_.check_text(text);
+  } catch (Error& error) {
+    error.add_context(place_of(document));
+    throw;
+  }
 }
 
 // Adds the document's location to errors about text that a tokenizer rejects.

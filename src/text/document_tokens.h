@@ -27,6 +27,7 @@ class DocumentTokens {
  private:
   std::string text_of_json(std::string_view line, const RawDocument& document) const;
   std::string place_of(const RawDocument& document) const;
+  void check_text(std::string_view text, const RawDocument& document) const;
   void encode(std::string_view text, const RawDocument& document, std::vector<int32_t>& ids);
 
   const Tokenizer& tokenizer_;

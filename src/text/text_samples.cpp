@@ -19,15 +19,16 @@ TextTokens::TextTokens(const std::string& path, const Tokenizer* tokenizer, int6
   if (file.size() == 0) bad_input("{}: the text file is empty", path);
   const std::string_view text = file.text();
   expect_plain_text(text, path);
-  if (tokenizer != nullptr && tokenizer->takes_bytes()) {
+  if (tokenizer != nullptr) {
+    if (!tokenizer->takes_bytes()) expect_utf8_of_file(file);
     try {
-      tokenizer->expect_one_document(text);
+      tokenizer->check_text(text);
     } catch (Error& error) {
       error.add_context(path);
       throw;
     }
-  } else if (tokenizer != nullptr) {
-    expect_utf8_of_file(file);
+  }
+  if (tokenizer != nullptr && !tokenizer->takes_bytes()) {
     std::vector<int32_t> ids;
     DocumentEncoder encoder(*tokenizer);
     for_each_line(text, kLongestLine, [&](std::string_view line) { encoder.add(line, ids); });

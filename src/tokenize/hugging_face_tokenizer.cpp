@@ -106,6 +106,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const Model& model, const std::option
       pre_tokenizer_(part_of(model.json, "pre_tokenizer"), model.dialect),
       model_(read_model(model.json, model.merges, pre_tokenizer_.is_byte_level())),
       added_(part_of(model.json, "added_tokens"), vocabulary(), normalizer_, special),
+      refuses_(special == SpecialTokensInText::Refuse),
       decoder_(decoder_of(model.json, pre_tokenizer_.is_byte_level())) {
   name_tokens();
   find_end(model.file, end_token);
@@ -178,6 +179,10 @@ size_t HuggingFaceTokenizer::find_cut(std::string_view text, size_t from) const 
   if (!cuts_by_trial()) return find_line_cut(text, from, pre_tokenizer_.line_cut());
   const auto ids = [this](std::string_view part) { return ids_of(part); };
   return TrialCuts(ids).find_cut(text, from);
+}
+
+void HuggingFaceTokenizer::check_text(std::string_view text) const {
+  if (refuses_) added_.find_raw(text);
 }
 
 void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {

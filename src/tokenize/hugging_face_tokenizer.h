@@ -38,6 +38,7 @@ class HuggingFaceTokenizer : public Tokenizer {
 
   int64_t vocab_size() const override { return std::ssize(tokens_); }
   std::optional<int32_t> eod() const override { return eod_; }
+  void check_text(std::string_view text) const override;
   std::string fingerprint() const override { return fingerprint_; }
   size_t find_cut(std::string_view text, size_t from) const override;
   // BadInput for text that is not UTF-8, and with SpecialTokensInText::Refuse for the text of a special token.
@@ -69,6 +70,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   std::variant<BytePairs, WordPieces, Unigram> model_;
   AddedTokens added_;
+  bool refuses_;                     // special tokens in text
   std::vector<std::string> tokens_;  // [id] empty for an id without a token
   std::optional<int32_t> eod_;
   TokenDecoder decoder_;

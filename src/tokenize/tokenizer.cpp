@@ -32,13 +32,13 @@ void check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   }
 }
 
-void ByteTokenizer::expect_one_document(std::string_view text) const {
+void ByteTokenizer::check_text(std::string_view text) const {
   if (ends_documents_ && text.find('\0') != std::string_view::npos)
     bad_input("the text contains a byte 0, which is the byte tokenizer's end of a document: remove it");
 }
 
 void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  expect_one_document(text);
+  check_text(text);
   for (char c : text) ids.push_back(static_cast<unsigned char>(c));
 }
 

@@ -41,8 +41,9 @@ class Tokenizer {
   }
   // Whether tokens are bytes. Other tokenizers need text in UTF-8 (expect_utf8 in tokenize/unicode/unicode.h).
   virtual bool takes_bytes() const { return false; }
-  // BadInput if a text contains the id that ends documents, which only the text of a byte tokenizer can contain.
-  virtual void expect_one_document(std::string_view) const {}
+  // BadInput for a text that the tokenizer rejects as it is: one that contains the byte that ends documents, or a special
+  // token that is refused. encode() throws the same, but knows only a piece of the text.
+  virtual void check_text(std::string_view) const {}
   // Identifies the tokenizer: its kind, and a hash of the model's file.
   virtual std::string fingerprint() const = 0;
   // Appends the ids of `text` to `ids`.
@@ -79,7 +80,7 @@ class ByteTokenizer : public Tokenizer {
     return ends_documents_ ? std::optional<int32_t>(0) : std::nullopt;
   }
   bool takes_bytes() const override { return true; }
-  void expect_one_document(std::string_view text) const override;
+  void check_text(std::string_view text) const override;
   std::string fingerprint() const override { return ends_documents_ ? "byte, 0 ends a document" : "byte"; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;

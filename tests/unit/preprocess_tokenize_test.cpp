@@ -242,5 +242,31 @@ TEST(Tokenize, TextOfAnotherEncodingIsRefusedByFileAndLine) {
   SentenceTokens({}).add(path, bytes);
 }
 
+// Texts that spell a special token are named with their place, and skipped where bad records are.
+TEST(Tokenize, TextsWithARefusedSpecialTokenAreBadRecords) {
+  const TempDir dir;
+  DataConfig data;
+  data.tokenizer_type = TokenizerType::HuggingFace;
+  data.tokenizer_model = test::test_data() + "/golden/hf_tokenizers/gpt2.json";
+  data.special_tokens_in_text = SpecialTokensInText::Refuse;
+  const auto tokenizer = make_tokenizer(data);
+  TokenizeOptions options;
+  options.input = dir.file("a.jsonl");
+  options.output_prefix = dir.file("out");
+  options.json_keys = {"text"};
+  write_file(options.input, "{\"text\": \"good\"}\n{\"text\": \"a <|endoftext|>\"}\n{\"text\": \"good\"}\n");
+  expect_has(error_of([&] { run(options, *tokenizer); }),
+             "a.jsonl:2: the text has the special token <|endoftext|> at byte 2");
+  BadRecords bad(OnBadRecord::Skip, 10);
+  options.bad = &bad;
+  EXPECT_EQ(run(options, *tokenizer).documents, 2);
+  EXPECT_EQ(bad.take_news().size(), 1u);
+  options.input = dir.file("a.txt");
+  options.bad = nullptr;
+  write_file(options.input, std::string(200000, 'x') + "<|endoftext|>");
+  expect_has(error_of([&] { run(options, *tokenizer); }),
+             "a.txt: the text has the special token <|endoftext|> at byte 200000");
+}
+
 }  // namespace
 }  // namespace trifold

@@ -26,7 +26,7 @@ size_t size_without_spaces(std::string_view text) {
 }  // namespace
 
 std::vector<int32_t> RequestEncoder::encode(std::string_view text) const {
-  tokenizer_.expect_one_document(text);
+  tokenizer_.check_text(text);
   std::vector<int32_t> ids;
   tokenizer_.encode(text, ids);
   return ids;
