@@ -97,6 +97,17 @@ def tokenizers(maker):
         shutil.copyfile(source, files / "tokenizer.json")
         maker.add(f"tokenizer_{source.stem}", files, "tokenizer.json", "tokenize", "--input", "text", "--output-prefix", "out",
                   "--tokenizer-type", "huggingface", "--tokenizer-model", "tokenizer.json", is_json=True, most_places=30)
+    families = json.loads((GOLDEN / "hf_tokenizers" / "families.json").read_text(encoding="utf-8"))
+    lines = "".join(f"{token} {rank}\n" for rank, token in enumerate(families["ranks"]))
+    parts = families["tokenizers"]
+    for name, kind, content in (("gemma", "huggingface", json.dumps(parts["gemma"]["json"])), ("tekken", "tiktoken", json.dumps(families["tekken"]["json"])),
+                                ("xlm_roberta", "huggingface", json.dumps(parts["xlm_roberta"]["json"])), ("ranks", "tiktoken", lines)):
+        files = maker.new(f"tokenizer_{name}")
+        (files / "text").write_text("Words, 123 words and more.\n" * 5)
+        (files / "file").write_text(content, encoding="utf-8")
+        maker.add(f"tokenizer_{name}", files, "file", "tokenize", "--input", "text", "--output-prefix", "out", "--tokenizer-type", kind,
+                  "--tokenizer-model", "file", *(["--tiktoken-pattern", "cl100k"] if name == "ranks" else []), is_json=name != "ranks",
+                  most_places=30)
     files = maker.new("sentencepiece")
     (files / "text").write_text("Words, 123 words and more.\n" * 5)
     shutil.copyfile(ROOT / "tests" / "data" / "shakespeare_400.model", files / "pieces.model")
