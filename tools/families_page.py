@@ -160,7 +160,8 @@ def page_of(program):
     for model in sorted(GOLDEN.glob("hf_*/config.json")):
         with tempfile.TemporaryDirectory() as work:
             config, cells = row_of(program, model.parent, pathlib.Path(work), notes)
-        rows.append(f"| {config['architectures'][0]} | `{config['model_type']}` | {' | '.join(cells.values())} |")
+        name = model.parent.name.removeprefix("hf_")  # the family's 'model_type', and of other models what differs
+        rows.append(f"| {config['architectures'][0]} | `{name}` | {' | '.join(cells.values())} |")
     lines = [INTRODUCTION, f"| class of transformers | `model_type` | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 2) + "|",
              *rows, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1)), "",
              "`tools/families_page.py` writes this page."]

@@ -23,7 +23,7 @@ class FamiliesPage(unittest.TestCase):
     def test_it_has_every_family(self):
         families = re.findall(r"^FAMILY\((\w+)\)", LIST.read_text(encoding="utf-8"), re.MULTILINE)
         rows = re.findall(r"^\| \w+ \| `([\w-]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-        self.assertEqual(sorted(families), sorted(row.replace("-", "_") for row in rows))
+        self.assertEqual(set(families) - {row.replace("-", "_") for row in rows}, set())
 
 
 if __name__ == "__main__":
