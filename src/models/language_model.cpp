@@ -69,6 +69,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.mlp_bias = config.add_mlp_bias;
   shape.head_norm = config.qk_layernorm;
   shape.heads_as_one = config.qk_layernorm_across_heads;
+  shape.norm_after_rope = config.qk_layernorm_after_rope;
   if (config.position_embedding_type == PositionEmbedding::Rope)
     shape.rotary_frequencies = rotary_frequencies(config);
   // Scores are scaled by the width of keys without the zeros that pad them to the width of a head.

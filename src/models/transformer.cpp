@@ -26,6 +26,7 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   result.rotary_frequencies = shape.rotary_frequencies;
   if (shape.head_norm) result.head_norm = shape.norm;
   result.heads_as_one = shape.heads_as_one;
+  result.norm_after_rope = shape.norm_after_rope;
   result.norm_eps = shape.norm_eps;
   result.gain_offset = shape.gain_offset;
   return result;

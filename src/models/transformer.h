@@ -68,6 +68,7 @@ struct TransformerShape {
   bool mlp_bias = false;                        // without `bias`: the feed-forward network has
   bool head_norm = false;                       // queries and keys, per head, or latent vectors have norms
   bool heads_as_one = false;                    // those norms are over all heads of a token
+  bool norm_after_rope = false;                 // and follow the rotation
   std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
   AttentionScores scores = {};
   double norm_eps = 1e-5;

@@ -48,8 +48,10 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
 // Whether a single product writes the packed columns directly.
 bool QueryKeyValue::is_plain() const { return projections_.size() == 1 && !shape_.head_norm; }
 
-Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse) const {
-  const bool turned = heads.turned && !shape_.rotary_frequencies.empty();
+// Copies heads from one matrix to another, rotated if they are and `rotates` says so.
+Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse,
+                           bool rotates) const {
+  const bool turned = rotates && heads.turned && !shape_.rotary_frequencies.empty();
   return {shape_.rotary_frequencies,
           heads_.head_dim,
           turned ? heads.count : 0,
@@ -91,7 +93,6 @@ void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tens
                            Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
   for (const Heads& heads : from.heads) {
-    const int64_t width = heads.count * heads_.head_dim;
     if (!heads.norm) {
       const Rotary rotary = turn(heads, heads.column, heads.packed, false);
       if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, packed, output, positions, rotary);
@@ -99,10 +100,11 @@ void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tens
     }
     const Arena::Mark mark = run.scratch.mark();
     const Tensor raw = saved[heads.raw];
-    run.ops.rotary(run.stream, raw, output, positions, {{}, 0, 0, width, heads.column, 0, false});
+    const bool after = shape_.norm_after_rope;
+    run.ops.rotary(run.stream, raw, output, positions, turn(heads, heads.column, 0, false, after));
     const Tensor normal = run.scratch.take(run.dtype, raw.shape);
     heads.norm->apply(run, normal, raw, saved);
-    run.ops.rotary(run.stream, packed, normal, positions, turn(heads, 0, heads.packed, false));
+    run.ops.rotary(run.stream, packed, normal, positions, turn(heads, 0, heads.packed, false, !after));
     run.scratch.release(mark);
   }
 }
@@ -115,16 +117,16 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
         is_plain() ? dpacked : run.flow->take(run.dtype, {dpacked.row_count(), projection.columns});
     saved[projection.dy] = dmade;
     for (const Heads& heads : projection.heads) {
-      const int64_t width = heads.count * heads_.head_dim;
       if (!heads.norm) {
         const Rotary rotary = turn(heads, heads.packed, heads.column, true);
         if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, rotary);
         continue;
       }
       const Tensor dnormal = run.flow->take(run.dtype, saved[heads.raw].shape);
-      run.ops.rotary(run.stream, dnormal, dpacked, positions, turn(heads, heads.packed, 0, true));
+      const bool after = shape_.norm_after_rope;
+      run.ops.rotary(run.stream, dnormal, dpacked, positions, turn(heads, heads.packed, 0, true, !after));
       const Tensor draw = heads.norm->backward_input(run, dnormal, saved);
-      run.ops.rotary(run.stream, dmade, draw, positions, {{}, 0, 0, width, 0, heads.column, false});
+      run.ops.rotary(run.stream, dmade, draw, positions, turn(heads, 0, heads.column, true, after));
     }
   }
 }

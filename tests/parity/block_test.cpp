@@ -24,7 +24,9 @@ PretrainConfig block_run(const BlockForm& form) {
   model.softmax_scale = 0.3;
   model.final_logit_softcapping = 3;
   model.apply_layernorm_1p = true;
+  model.qk_layernorm = form.norms != NormPosition::Input;
   model.qk_layernorm_across_heads = form.norms == NormPosition::Output;
+  model.qk_layernorm_after_rope = form.norms == NormPosition::Both;
   model.hidden_dropout = 0.1;
   config.precision.f64 = true;
   config.batch.micro_batch_size = 1;

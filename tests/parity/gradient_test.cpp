@@ -117,10 +117,11 @@ class Projected : public Layer {
 };
 
 GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::optional<Normalization> norm,
-                             bool heads_as_one = false) {
+                             bool heads_as_one = false, bool after_rope = false) {
   QueryKeyValueShape shape{kWidth, kNormal, bias, {}, norm};
   if (rotary) shape.rotary_frequencies = {1.0, 0.1};
   shape.heads_as_one = heads_as_one;
+  shape.norm_after_rope = after_rope;
   return {"QueryKeyValue",
           [=](BlockBuilder& b) {
             return std::make_unique<Projected<QueryKeyValue>>(
@@ -264,6 +265,8 @@ std::vector<GradientCase> cases_without_experts() {
       query_key_value(4, false, true, Normalization::RmsNorm, true),
       query_key_value(2, true, true, Normalization::RmsNorm, true),
       query_key_value(1, false, true, Normalization::RmsNorm, true),
+      query_key_value(2, false, true, Normalization::RmsNorm, false, true),
+      query_key_value(4, true, true, Normalization::LayerNorm, false, true),
       latent(6, 4, 7, Normalization::RmsNorm),
       latent(0, 7, 7, Normalization::RmsNorm),
       latent(6, 9, 9, Normalization::LayerNorm),  // values are longer than keys

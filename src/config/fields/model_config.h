@@ -28,6 +28,7 @@ struct ModelConfig {
   int64_t num_query_groups = 1;
   bool qk_layernorm = false;
   bool qk_layernorm_across_heads = false;
+  bool qk_layernorm_after_rope = false;
   // Attention of some layers, or of all, sees only a window of positions (`left` and `right` of Attention, ops/ops.h).
   std::optional<WindowSize> window_size;
   std::optional<std::string> window_attn_skip_freq;  // which layers have a window; see layer_kinds
