@@ -15,6 +15,7 @@
 
 #include "checkpoint/reader.h"
 #include "config/commands/commands.h"
+#include "files/file.h"
 #include "recommend/recommend.h"
 #include "run/ranks.h"
 
