@@ -2,11 +2,13 @@
 
 #include <memory>
 
+#include "models/folders/open_model.h"
+
 namespace trifold::launch {
 
 void with_sampled_model(const std::string& load, const DataConfig& data, std::optional<int> threads,
                         Ranks& ranks, FunctionRef<void(const SampledModel&)> body) {
-  const CheckpointModel checkpoint = describe_checkpoint(CheckpointReader(load));
+  const CheckpointModel checkpoint = describe_checkpoint(open_model(load));
   expect_text_model(checkpoint);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, data);
   MeshConfig mesh;
