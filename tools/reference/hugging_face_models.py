@@ -122,9 +122,12 @@ DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertForMasked
               "n_layers": 2, "n_heads": 2, "hidden_dim": 22, "max_position_embeddings": POSITIONS, "activation": "gelu",
               "dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.12, "sinusoidal_pos_embds": False,
               "pad_token_id": None, "tie_word_embeddings": True}
+HUNYUAN = {**QWEN3_DENSE, "model_type": "hunyuan_v1_dense", "architectures": ["HunYuanDenseV1ForCausalLM"]}
+for name in ("use_sliding_window", "sliding_window", "max_window_layers"):
+    del HUNYUAN[name]
 PUBLISHED = {config["model_type"]: config for config in (MISTRAL, MINISTRAL, QWEN2_DENSE, QWEN3_DENSE, PHI3, GLM4, KIMI, NEOX,
                                                          STARCODER2, GEMMA2, GEMMA3, OLMO2, OLMO3, GRANITE, SMOLLM3, GPT_OSS,
-                                                         OPT, ROBERTA, XLM_ROBERTA, DISTILBERT)}
+                                                         OPT, ROBERTA, XLM_ROBERTA, DISTILBERT, HUNYUAN)}
 # Other forms of some families.
 PUBLISHED["gpt_neox_parallel"] = {**NEOX, "use_parallel_residual": True}
 PUBLISHED["mixtral_window"] = {**MIXTRAL, "sliding_window": 5, "rope_theta": 10000.0}
@@ -140,6 +143,7 @@ CLASSES = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "mistral": "MistralConf
            "qwen3_moe": "Qwen3MoeConfig", "gpt_oss": "GptOssConfig", "glm4_moe": "Glm4MoeConfig", "deepseek_v3": "DeepseekV3Config",
            "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "olmo2": "Olmo2Config", "olmo3": "Olmo3Config",
            "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "kimi_k2": "DeepseekV3Config", "bert": "BertConfig",
+           "hunyuan_v1_dense": "HunYuanDenseV1Config",
            "opt": "OPTConfig", "roberta": "RobertaConfig", "xlm-roberta": "XLMRobertaConfig", "distilbert": "DistilBertConfig"}
 # Families that transformers opens only as another: with code beside the weights, which is the other's.
 OPENED_AS = {"kimi_k2": "deepseek_v3"}
