@@ -12,7 +12,7 @@ constexpr double kDistilBertEpsilon = 1e-12;
 ConfigFields distilbert_fields() {
   return {field({"vocab_size"}, 30522),
           field({"max_position_embeddings"}, 512),
-          unused({"sinusoidal_pos_embds"}, false),  // it decides only initial values
+          fixed("sinusoidal_pos_embds", false),  // with true, positions are not trained
           field({"num_hidden_layers", "n_layers"}, 6),
           field({"num_attention_heads", "n_heads"}, 12),
           field({"hidden_size", "dim"}, 768),
