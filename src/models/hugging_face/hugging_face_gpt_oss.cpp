@@ -21,7 +21,7 @@ json standard_rope() {
 }
 
 constexpr RopeStyle kGptOssRope{.base = 150000, .absent = standard_rope};
-constexpr double kGateSlope = 1.702;  // of --quick-geglu
+constexpr double kGateSlope = 1.702;  // the slope of --quick-geglu
 
 ConfigFields gpt_oss_fields() {
   return joined({{field({"num_hidden_layers"}, 36),
