@@ -29,7 +29,7 @@ struct QueryKeyValueShape {
   // Norms of queries and keys, <name>.query_norm.* and <name>.key_norm.* as in HeadNorm: of each head, or of all as one.
   std::optional<Normalization> head_norm = {};
   bool heads_as_one = false;
-  bool norm_after_rope = false;  // they follow the rotation, which they precede otherwise
+  bool norm_after_rope = false;             // they follow the rotation, which they precede otherwise
   double norm_eps = 1e-5, gain_offset = 0;  // as in NormForm
 };
 
@@ -78,7 +78,8 @@ class QueryKeyValue final : public HeadProjections {
   };
   Gradients gradients(Run& run, bool inputs, bool weights, Saved& saved) const;
   void norm_gradients(Run& run, Saved& saved) const;
-  Rotary turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse, bool rotates = true) const;
+  Rotary turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse,
+              bool rotates = true) const;
 
   std::string name_;
   Region region_;

@@ -266,7 +266,7 @@ std::vector<GradientCase> cases_without_experts() {
       query_key_value(2, true, true, Normalization::RmsNorm, true),
       query_key_value(1, false, true, Normalization::RmsNorm, true),
       query_key_value(2, false, true, Normalization::RmsNorm, false, true),
-      query_key_value(4, true, true, Normalization::LayerNorm, false, true),
+      query_key_value(4, true, true, Normalization::RmsNorm, false, true),
       latent(6, 4, 7, Normalization::RmsNorm),
       latent(0, 7, 7, Normalization::RmsNorm),
       latent(6, 9, 9, Normalization::LayerNorm),  // values are longer than keys

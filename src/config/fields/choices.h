@@ -219,9 +219,10 @@ enum class TiktokenPattern { Gpt2, Cl100k, O200k, Llama3, Qwen, Kimi, V1, V2 };
 template <>
 struct Names<TiktokenPattern> {
   static constexpr Named<TiktokenPattern> kAll[] = {
-      {TiktokenPattern::Gpt2, "gpt2"}, {TiktokenPattern::Cl100k, "cl100k"}, {TiktokenPattern::O200k, "o200k"},
-      {TiktokenPattern::Llama3, "llama3"}, {TiktokenPattern::Qwen, "qwen"}, {TiktokenPattern::Kimi, "kimi"},
-      {TiktokenPattern::V1, "v1"}, {TiktokenPattern::V2, "v2"}};
+      {TiktokenPattern::Gpt2, "gpt2"},   {TiktokenPattern::Cl100k, "cl100k"},
+      {TiktokenPattern::O200k, "o200k"}, {TiktokenPattern::Llama3, "llama3"},
+      {TiktokenPattern::Qwen, "qwen"},   {TiktokenPattern::Kimi, "kimi"},
+      {TiktokenPattern::V1, "v1"},       {TiktokenPattern::V2, "v2"}};
 };
 
 // The treatment of a special token's text, such as "<|endoftext|>", inside a text to be tokenized.

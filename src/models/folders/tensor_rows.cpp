@@ -78,8 +78,8 @@ struct TensorRowsReader::Place {
 const std::byte* TensorRowsReader::read(const WeightMap& map, const TensorRows& part,
                                         const FolderTensor& source, int64_t begin, int64_t end,
                                         Columns columns) {
-  const Place place{
-      part, source, columns, map.columns(), end - begin, static_cast<int64_t>(size_of(source.dtype()))};
+  const Place place{part,          source,      columns,
+                    map.columns(), end - begin, static_cast<int64_t>(size_of(source.dtype()))};
   const int64_t bytes = place.rows * columns.count * place.size;
   grow(rows_, bytes);
   for (int64_t row = begin; row < end;) {

@@ -8,15 +8,29 @@ namespace {
 using nlohmann::json;
 
 ConfigFields hunyuan_fields() {
-  return joined(
-      {{field({"vocab_size"}, 290943), field({"hidden_size"}, 4096), field({"intermediate_size"}, 11008),
-        field({"num_hidden_layers"}, 32), field({"num_attention_heads"}, 32),
-        field({"num_key_value_heads"}, nullptr), field({"head_dim"}, nullptr),
-        field({"max_position_embeddings"}, 2048), field({"rms_norm_eps"}, 1e-5),
-        field({"attention_bias"}, false), unused({"bos_token_id"}, 1), unused({"eos_token_id"}, 2),
-        unused({"eod_token_id"}, 3), unused({"pretraining_tp"}, 1), fixed("mlp_bias", false).beyond_class(),
-        fixed("use_qk_norm", true).beyond_class()},
-       decoder_fields()});
+  return joined({{field({"vocab_size"}, 290943),
+                  field({"hidden_size"}, 4096),
+                  field({"intermediate_size"}, 11008),
+                  field({"num_hidden_layers"}, 32),
+                  field({"num_attention_heads"}, 32),
+                  field({"num_key_value_heads"}, nullptr),
+                  field({"head_dim"}, nullptr),
+                  field({"max_position_embeddings"}, 2048),
+                  field({"rms_norm_eps"}, 1e-5),
+                  field({"attention_bias"}, false),
+                  unused({"bos_token_id"}, 1),
+                  unused({"eos_token_id"}, 2),
+                  unused({"eod_token_id"}, 3),
+                  unused({"pad_token_id"}, 0),
+                  unused({"pretraining_tp"}, 1),
+                  unused({"use_cache"}, true),
+                  field({"attention_dropout"}, 0.0),
+                  fixed("hidden_act", "silu", {"swish"}),
+                  field({"initializer_range"}, 0.02),
+                  field({"tie_word_embeddings"}, false),
+                  fixed("mlp_bias", false).beyond_class(),
+                  fixed("use_qk_norm", true).beyond_class()},
+                 rope_fields({})});
 }
 
 ModelConfig read_hunyuan(ConfigReader& from) {
