@@ -53,7 +53,9 @@ size_t of_attention(const RunSpec& run) {
   attention.head_dim = head_width(model);
   attention.soft_cap = model.attn_logit_softcapping.value_or(0);
   const std::vector<bool> windows = window_layers(model);
-  if (!windows.empty() && std::find(windows.begin(), windows.end(), false) == windows.end())
+  const bool in_all = !windows.empty() && std::find(windows.begin(), windows.end(), false) == windows.end();
+  // As in a layer's shape, a window of all positions is no limit.
+  if (in_all && model.window_size->left + 1 < model.max_position_embeddings.value_or(model.seq_length))
     attention.left = model.window_size->left;
   if (run.masks_documents && model.attention_dropout > 0) return 0;  // plain kernels: is_for_cudnn
   if (!cuda::is_for_cudnn(attention, run.dtype)) return 0;

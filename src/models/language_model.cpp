@@ -78,8 +78,11 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
                        (config.softmax_scale ? *config.softmax_scale * std::sqrt(head)
                                              : std::sqrt(head / static_cast<double>(key_width(config))));
   if (config.window_size) {
-    shape.scores.left = config.window_size->left;
-    shape.scores.right = family_of_model(config).causal ? -1 : config.window_size->right;
+    // A side of all positions that a sequence can have is no limit.
+    const int64_t positions = config.max_position_embeddings.value_or(config.seq_length);
+    const auto limit = [&](int64_t side) { return side + 1 >= positions ? -1 : side; };
+    shape.scores.left = limit(config.window_size->left);
+    shape.scores.right = family_of_model(config).causal ? -1 : limit(config.window_size->right);
   }
   shape.scores.soft_cap = config.attn_logit_softcapping.value_or(0);
   shape.scores.sinks = config.softmax_type == SoftmaxType::Learnable;

@@ -94,6 +94,12 @@ TEST(PublishedForms, AreRead) {
       {"Gemma 3 in windows of all positions",
        with(kGemma3, {{"max_position_embeddings", 512}}),
        {{"window_size", "511,0"}, {"window_rotary_base", 1e4}}},
+      {"Mistral in a window of all positions",
+       {{"model_type", "mistral"},
+        {"num_hidden_layers", 1},
+        {"max_position_embeddings", 64},
+        {"sliding_window", 64}},
+       {{"window_size", "63,0"}}},
       {"Gemma 3 without windows",
        with(kGemma3, {{"sliding_window_pattern", 1}}),
        {{"window_size", nullptr}, {"window_rotary_base", nullptr}}},
@@ -141,6 +147,17 @@ TEST(PublishedForms, AreRead) {
     const json fields = to_json(from_hugging_face(model.config, "here"));
     for (const auto& [name, value] : model.options.items()) EXPECT_EQ(fields.at(name), value) << name;
   }
+}
+
+// A window of all positions is kept, because a run may have more positions.
+TEST(PublishedForms, KeepAWindowOfAllPositions) {
+  ModelConfig model = from_hugging_face({{"model_type", "mistral"},
+                                         {"num_hidden_layers", 2},
+                                         {"max_position_embeddings", 64},
+                                         {"sliding_window", 64}},
+                                        "here");
+  model.max_position_embeddings = 128;
+  EXPECT_EQ(to_hugging_face(model, family_for(model, "mistral")).at("sliding_window"), 64);
 }
 
 TEST(PublishedForms, AreRefusedByName) {

@@ -85,7 +85,6 @@ void read_windows(ConfigReader& from, ModelConfig& model, std::optional<int64_t>
     return from.problem(
         fmt::format("'sliding_window' is {}, but {} layers have a window; give a number of positions",
                     printable_json(from.value("sliding_window")), count));
-  if (*window >= *model.max_position_embeddings && !model.window_rotary_base) return;
   model.window_size = WindowSize{*window - 1, 0};
   if (count == std::ssize(windows)) return;
   std::vector<int> entries(windows.begin(), windows.end());
@@ -122,11 +121,10 @@ json layer_types_json(const ModelConfig& model) {
 void read_one_window(ConfigReader& from, ModelConfig& model, bool used) {
   const auto window = used ? from.size_or_null("sliding_window") : std::nullopt;
   if (!used) from.value("sliding_window");
-  read_windows(from, model, window,
-               std::vector<bool>(static_cast<size_t>(model.num_layers), window.has_value()));
-  const bool limits = window && *window < *model.max_position_embeddings;
+  const std::vector<bool> all(static_cast<size_t>(model.num_layers), window.has_value());
+  read_windows(from, model, window, all);
   const bool in_all = model.window_size && !model.window_attn_skip_freq;
-  if (limits && !in_all && from.knows("layer_types") && from.has("layer_types"))
+  if (window && *window >= 1 && !in_all && from.knows("layer_types") && from.has("layer_types"))
     from.problem("'layer_types': all layers have the window of 'sliding_window'; remove the list");
 }
 

@@ -171,8 +171,8 @@ std::vector<bool> read_all_but_every(ConfigReader& from, const ModelConfig& mode
 std::vector<bool> all_but_every(int64_t each, const ModelConfig& model);
 
 // Reads the windows of layers, of `window` positions, the token's own included; none: no layer can have one. `windows`
-// says which layers have one if the file has no 'layer_types'. Call it after rope is read: a window that covers all
-// positions counts as none, unless layers with one have another base of rope.
+// says which layers have one if the file has no 'layer_types'. Call it after rope is read, because without a window no
+// layer has another base of rope.
 void read_windows(ConfigReader& from, ModelConfig& model, std::optional<int64_t> window,
                   std::vector<bool> windows);
 // The 'sliding_window' of a model, null if no layer has one, and its 'layer_types'.

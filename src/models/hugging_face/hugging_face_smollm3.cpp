@@ -68,14 +68,15 @@ ModelConfig read_smollm3(ConfigReader& from) {
   read_head_width(from, model);
   read_biases(from, model);
   read_rope(from, model, kSmolLm3Rope);
-  std::vector<bool> still = read_rotating(from, model);
-  still.flip();
-  if (std::find(still.begin(), still.end(), true) != still.end())
-    model.no_rope_freq = fmt::format("[{}]", fmt::join(std::vector<int>(still.begin(), still.end()), ","));
+  std::vector<bool> no_rope = read_rotating(from, model);
+  no_rope.flip();
+  if (std::find(no_rope.begin(), no_rope.end(), true) != no_rope.end())
+    model.no_rope_freq =
+        fmt::format("[{}]", fmt::join(std::vector<int>(no_rope.begin(), no_rope.end()), ","));
   const auto window = from.size_or_null("sliding_window");
   const bool used = from.flag("use_sliding_window") && window;
   read_windows(from, model, used ? window : std::nullopt,
-               used ? still : std::vector<bool>(static_cast<size_t>(model.num_layers), false));
+               used ? no_rope : std::vector<bool>(static_cast<size_t>(model.num_layers), false));
   return model;
 }
 
@@ -88,10 +89,11 @@ json smollm3_json(const ModelConfig& model) {
                  {"use_sliding_window", !window.is_null()},
                  {"sliding_window", window},
                  {"layer_types", layer_types_json(model)}});
-  std::vector<bool> still(static_cast<size_t>(model.num_layers), false);
-  if (model.no_rope_freq) still = parse_layer_pattern(*model.no_rope_freq, model.num_layers, EveryNth::Last);
+  std::vector<bool> no_rope(static_cast<size_t>(model.num_layers), false);
+  if (model.no_rope_freq)
+    no_rope = parse_layer_pattern(*model.no_rope_freq, model.num_layers, EveryNth::Last);
   json rotating = json::array();
-  for (const bool nothing : still) rotating.push_back(nothing ? 0 : 1);
+  for (const bool without : no_rope) rotating.push_back(without ? 0 : 1);
   config["no_rope_layers"] = std::move(rotating);
   return config;
 }
