@@ -217,7 +217,7 @@ void add_attention(OptionTable& table, ModelConfig& model) {
       .excludes("multi-latent-attention", "because it has no norms of heads", "leave it out");
   table
       .add("qk-layernorm-after-rope", &model.qk_layernorm_after_rope,
-           "Normalize queries and keys after their rotation instead of before it, as in HunYuan.")
+           "Normalize queries and keys after their rotation, not before, as in HunYuan.")
       .only_with("qk-layernorm")
       .only_with({"position-embedding-type", "rope"})
       .excludes("multi-latent-attention", "because it has no norms of heads", "leave it out");

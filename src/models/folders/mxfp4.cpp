@@ -26,7 +26,7 @@ bool dequantise_mxfp4(std::span<Bfloat16> values, std::span<const std::byte> blo
   for (size_t block = 0; block < scales.size(); ++block) {
     const int scale = std::to_integer<int>(scales[block]);
     if (scale == kNotANumber) return false;
-    std::array<Bfloat16, 16> table{};  // of the values that this block's elements can have
+    std::array<Bfloat16, 16> table{};  // values of the block's elements
     for (unsigned bits = 0; bits < table.size(); ++bits)
       table[bits] = Bfloat16(std::ldexp(element(bits), scale - kBias));
     for (int64_t i = 0; i < kMxfp4BlockBytes; ++i) {

@@ -17,7 +17,7 @@
 namespace trifold {
 
 constexpr int64_t kMxfp4Block = 32;                    // elements with one exponent
-constexpr int64_t kMxfp4BlockBytes = kMxfp4Block / 2;  // of their elements
+constexpr int64_t kMxfp4BlockBytes = kMxfp4Block / 2;  // bytes of these elements
 
 // Writes the elements of whole blocks; values has kMxfp4Block elements for each scale, and blocks kMxfp4BlockBytes
 // bytes. Returns false if some value is not a finite number of bf16: a scale of 255 stands for NaN, and the largest

@@ -1,4 +1,4 @@
-// Modules that predict further tokens, as DeepSeek-V3's files and those of its relatives hold them.
+// Modules that predict further tokens, as the files of DeepSeek-V3, GLM-4-MoE and Kimi-K2 hold them.
 #include <fmt/format.h>
 
 #include <algorithm>
