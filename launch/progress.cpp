@@ -188,7 +188,8 @@ constexpr size_t kMostSampleBytes = 400;
 std::string text_of_later_losses(const StepReport& report) {
   std::string text;
   for (int k = 0; k < report.later_losses_count; ++k)
-    text += fmt::format("mtp loss {} {:.4f}  ", k + 1, report.later_losses[static_cast<size_t>(k)]);
+    if (std::isfinite(report.later_losses[static_cast<size_t>(k)]))
+      text += fmt::format("mtp loss {} {:.4f}  ", k + 1, report.later_losses[static_cast<size_t>(k)]);
   return text;
 }
 

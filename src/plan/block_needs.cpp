@@ -130,7 +130,10 @@ BlockWeights counted_weights(const RunSpec& run) {
   };
   BlockWeights weights{of_stage(0), of_stage(1), of_stage(2), 0, run.mesh.pipeline_vocab_parts};
   for (const ParamSpec& spec : one.model().model.params.specs())
-    if (spec.tied_to) weights.tied += static_cast<double>(spec.shard.local.elements());
+    if (spec.tied_to) {
+      weights.tied += static_cast<double>(spec.shard.local.elements());
+      weights.tied_apart |= one.model().model.params[*spec.tied_to].added_in_parts;
+    }
   return weights;
 }
 

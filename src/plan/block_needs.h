@@ -49,6 +49,7 @@ struct BlockWeights {
   StageWeights first, middle, last;
   double tied = 0;  // elements of the weight that the embedding and the whole head share; 0: none
   int parts = 1;
+  bool tied_apart = false;  // ParamSpec::added_in_parts of that weight
 
   StageWeights stage(int index, int stages, int heads) const;
 };

@@ -125,7 +125,7 @@ class RankNeeds {
     const DType dtype = run_.dtype;
     const auto bytes = [](double count, size_t each) { return count * static_cast<double>(each); };
     const double held = zero.stage.parameters ? slice + passing : elements;
-    const double apart = run_.micros() > 1 ? tied : 0;
+    const double apart = run_.micros() > 1 || weights.blocks().tied_apart ? tied : 0;
     double gradients = run_.reduces_each() ? slice + passing : elements + apart;
     if (run_.sum_dtype == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
     const double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
