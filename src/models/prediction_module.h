@@ -22,9 +22,9 @@ namespace trifold {
 // What a model's modules have in common with its other blocks.
 struct PredictionShape {
   TransformerShape layer;
-  bool recompute = false;  // of the layer's activations
+  bool recompute = false;  // the layer's activations
   NormForm norm;
-  Init init;                        // of the projection
+  Init init;                        // the projection's
   double embedding_multiplier = 1;  // as the model's embedding
   double hidden_dropout = 0;        // likewise
   ParamId tokens;                   // the token embedding, or its use in this block

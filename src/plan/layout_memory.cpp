@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "config/fields/layer_kinds.h"
 #include "config/fields/pipeline_choice.h"
 #include "layout/device_workspace.h"
 #include "layout/zero_sharing.h"
@@ -24,19 +25,22 @@ namespace {
 // ---- One rank ----
 
 // Values of a model's blocks as if all layers were of one kind, for each kind that some stage has (null for the others)
-// and for the last kind, whose stages count for all that does not depend on the kind.
+// and for the kind of the last layer, whose stages count for all that does not depend on the kind: modules after it are
+// of its kind.
 template <class Blocks>
 struct Mixed {
   std::vector<const Blocks*> kinds;
+  size_t last = 0;  // the last layer's
 
-  const Blocks& blocks() const { return *kinds.back(); }
+  const Blocks& blocks() const { return *kinds[last]; }
 };
 using MixedNeeds = Mixed<BlockNeeds>;
 using MixedWeights = Mixed<BlockWeights>;
 
 class MixedLayers {
  public:
-  explicit MixedLayers(const StageCounts& counts) : counts_(counts) {}
+  MixedLayers(const StageCounts& counts, const ModelConfig& model)
+      : counts_(counts), last_(last_layer_kind(layer_kinds(model))) {}
 
   int stages() const { return static_cast<int>(counts_.layers.size()); }
   size_t kinds() const { return counts_.layers.front().size(); }
@@ -52,9 +56,9 @@ class MixedLayers {
   // `value_of(kind)` returns a Blocks that outlives the result.
   template <class Blocks, class ValueOf>
   Mixed<Blocks> mixed(ValueOf value_of) const {
-    Mixed<Blocks> result;
+    Mixed<Blocks> result{{}, last_};
     for (size_t kind = 0; kind < kinds(); ++kind)
-      result.kinds.push_back(kind + 1 == kinds() || has(kind) ? &value_of(kind) : nullptr);
+      result.kinds.push_back(kind == last_ || has(kind) ? &value_of(kind) : nullptr);
     return result;
   }
 
@@ -66,6 +70,7 @@ class MixedLayers {
   }
 
   const StageCounts& counts_;
+  size_t last_;
 };
 
 // The memory of one rank of a layout.
@@ -138,10 +143,9 @@ class RankNeeds {
   // The sum over all layers of a stage.
   template <class Blocks, class Stage>
   double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage) const {
-    const size_t last = of.kinds.size() - 1;
-    double all = (of_stage(of.blocks(), stage).*part).of(layers_.count(stage, last));
-    for (size_t kind = last; kind-- > 0;)
-      if (const Blocks* blocks = of.kinds[kind])
+    double all = (of_stage(of.blocks(), stage).*part).of(layers_.count(stage, of.last));
+    for (size_t kind = of.kinds.size(); kind-- > 0;)
+      if (const Blocks* blocks = kind == of.last ? nullptr : of.kinds[kind])
         all += layers_.count(stage, kind) * (of_stage(*blocks, stage).*part).layer;
     return all;
   }
@@ -156,7 +160,7 @@ class RankNeeds {
     double bytes = 0;
     for (size_t kind = needs.kinds.size(); kind-- > 0;) {
       const double count = layers_.count(stage, kind);
-      const bool needed = count > 0 || (kind + 1 == needs.kinds.size() && layers_.count(stage) == 0);
+      const bool needed = count > 0 || (kind == needs.last && layers_.count(stage) == 0);
       if (needed) bytes = std::max(bytes, (of_stage(*needs.kinds[kind], stage).*part).of(count));
     }
     return bytes;
@@ -294,7 +298,7 @@ size_t LayoutMemory::workspace(const RunSpec& run) const {
 }
 
 size_t LayoutMemory::least_bytes(const RunSpec& run, const StageCounts& counts) {
-  const MixedLayers layers{counts};
+  const MixedLayers layers(counts, run.model);
   const MixedWeights weights = layers.mixed<BlockWeights>(
       [&](size_t kind) -> const BlockWeights& { return blocks_.weights(run, kind); });
   const ZeroSharing zero = zero_sharing(run);
@@ -306,7 +310,7 @@ size_t LayoutMemory::least_bytes(const RunSpec& run, const StageCounts& counts) 
 
 std::vector<double> LayoutMemory::activation_bytes(const RunSpec& run, const StageCounts& counts,
                                                    const ScheduleFlight& flight) {
-  const MixedLayers layers{counts};
+  const MixedLayers layers(counts, run.model);
   const auto each_rank = [&](const MixedNeeds& needs, const MixedNeeds* whole) {
     std::vector<double> bytes;
     for (const std::vector<StageFlight>& rank : flight.ranks)
@@ -332,7 +336,7 @@ std::vector<double> LayoutMemory::activation_bytes(const RunSpec& run, const Sta
 }
 
 size_t LayoutMemory::most_bytes(const RunSpec& run, const StageCounts& counts) {
-  const MixedLayers layers{counts};
+  const MixedLayers layers(counts, run.model);
   const ScheduleFlight& rows = flight(run, layers.stages());
   const std::vector<double> activations = activation_bytes(run, counts, rows);
   const MixedWeights weights = layers.mixed<BlockWeights>(

@@ -11,9 +11,11 @@ namespace {
 void check_described_memory(const PlanConfig& config, const Software& software) {
   if (!software.describes_memory()) return;
   const MeshConfig& mesh = config.run.mesh;
-  if (config.run.model.num_experts || config.run.model.multi_latent_attention)
+  const ModelConfig& model = config.run.model;
+  if (model.num_experts || model.multi_latent_attention || model.mtp_num_layers > 0)
     bad_input(
-        "--assume activations describes dense layers: leave it out for a model with experts or latent attention");
+        "--assume activations describes dense layers: leave it out for a model with experts, latent attention or "
+        "--mtp-num-layers");
   if (mesh.cpu_offloading_num_layers > 0)
     bad_input(
         "--assume activations describes a program that keeps all of them on its device: leave out "

@@ -213,6 +213,12 @@ void add_model(OptionTable& table, ModelConfig& model) {
 void check_model(const ModelConfig& model, Problems& problems) {
   check_experts(model, problems);
   check_attention(model, problems);
+  if (problems.sound({"seq-length", "mtp-num-layers"}) && model.mtp_num_layers > 0 &&
+      model.mtp_num_layers >= model.seq_length)
+    problems.about("mtp-num-layers", "seq-length")
+        .wrong("--mtp-num-layers {} leaves no token of --seq-length {} to its last module",
+               model.mtp_num_layers, model.seq_length)
+        .right("give at most {} modules, or longer samples", model.seq_length - 1);
 }
 
 void check_task_head(const PretrainConfig& config, Problems& problems) {
