@@ -73,6 +73,12 @@ char32_t character_of_byte(uint8_t byte) {
   return kCharacters[byte];
 }
 
+std::string token_of_bytes(std::string_view bytes) {
+  std::string token;
+  for (const char c : bytes) append_character(token, character_of_byte(static_cast<uint8_t>(c)));
+  return token;
+}
+
 std::string bytes_of_token(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
@@ -276,11 +282,7 @@ void BytePairs::encode(std::string_view word, std::vector<int32_t>& ids) const {
   }
   std::vector<int32_t> made;
   if (whole_words_) {
-    std::string token;
-    if (symbols_ == PairSymbols::Bytes)
-      for (char c : word) append_character(token, character_of_byte(static_cast<uint8_t>(c)));
-    else
-      token = word;
+    const std::string token = symbols_ == PairSymbols::Bytes ? token_of_bytes(word) : std::string(word);
     if (const auto found = find(token)) made.push_back(*found);
   }
   if (made.empty()) {

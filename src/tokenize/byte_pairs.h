@@ -19,6 +19,8 @@ class JsonView;
 // The printable character that represents a byte in a vocabulary (GPT-2's table): for bytes 33..126, 161..172 and
 // 174..255 the character with that code, for the other bytes the characters 256, 257, ... in order.
 char32_t character_of_byte(uint8_t byte);
+// The token of bytes in such a vocabulary.
+std::string token_of_bytes(std::string_view bytes);
 // The bytes of a token in such a vocabulary; a token with a character outside the table represents itself.
 std::string bytes_of_token(std::string_view token);
 

@@ -147,6 +147,9 @@ void HuggingFaceTokenizer::name_tokens() {
         bad_input("the id {} of its token \"{}\" is not possible", entry.second, printable(entry.first));
       const auto id = static_cast<size_t>(entry.second);
       if (id >= tokens_.size()) tokens_.resize(id + 1);
+      if (!tokens_[id].empty() && tokens_[id] != entry.first)
+        bad_input("it has two tokens of the id {}: \"{}\" and \"{}\"", id, printable(tokens_[id]),
+                  printable(entry.first));
       tokens_[id] = entry.first;
     }
   }

@@ -55,7 +55,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   HuggingFaceTokenizer(const Model& model, const std::optional<std::string>& end_token,
                        SpecialTokensInText special);
 
-  void name_tokens();
+  void name_tokens();  // BadInput for two tokens of one id
   std::optional<int32_t> id_of(const std::string& token) const;
   void find_end(const std::string& file, const std::optional<std::string>& end_token);
   // Whether pieces of a document are cut by trial (tokenize/trial_cuts.h) and not at lines.

@@ -13,7 +13,6 @@
 #include "files/mapped_file.h"
 #include "tokenize/end_token.h"
 #include "tokenize/tokenizer.h"
-#include "tokenize/unicode/unicode.h"
 
 namespace trifold {
 
@@ -21,6 +20,8 @@ namespace {
 
 constexpr JsonLimits kRankLimits{int64_t{128} << 20, 64, 8'000'000};
 constexpr int64_t kMostRank = int64_t{1} << 24;
+constexpr size_t kMostTokenBytes = 512;  // the longest token of the known files has 128
+constexpr int64_t kMostSpecial = int64_t{1} << 16;
 constexpr int64_t kSpecialOfMegatron = 1000;
 constexpr int64_t kIdsOfMegatron = int64_t{1} << 17;
 constexpr const char* kTiktokenJson = "tiktoken.json";
@@ -42,47 +43,66 @@ class Reader {
       read_list_of_megatron(parse_json(text, file_, kRankLimits));
     else
       read_lines(text);
-    expect_all_bytes();
+    expect_all_bytes(vocabulary_, file_);
+    expect_distinct_special();
     return parts(text);
   }
 
  private:
   void add(const std::string& bytes, int64_t rank) {
     if (bytes.empty()) bad_input("{}: the token of rank {} has no bytes", file_, rank);
+    if (bytes.size() > kMostTokenBytes)
+      bad_input("{}: the token of rank {} has {} bytes; {} at most are possible", file_, rank, bytes.size(),
+                kMostTokenBytes);
     if (!ranks_.insert(rank).second) bad_input("{} has two tokens of rank {}", file_, rank);
-    std::string token;
-    for (const char c : bytes) append_character(token, character_of_byte(static_cast<uint8_t>(c)));
-    if (!vocabulary_.emplace(token, first_rank_ + rank).second)
+    if (!vocabulary_.emplace(token_of_bytes(bytes), first_rank_ + rank).second)
       bad_input("{}: the token of rank {} has the bytes of another", file_, rank);
     last_id_ = std::max(last_id_, first_rank_ + rank);
   }
 
-  void expect_all_bytes() const {
-    for (int b = 0; b < 256; ++b) {
-      std::string token;
-      append_character(token, character_of_byte(static_cast<uint8_t>(b)));
-      if (!vocabulary_.contains(token)) bad_input("{} has no token for the byte {}", file_, b);
-    }
+  // That ids differ is checked for all tokens of a tokenizer together (HuggingFaceTokenizer).
+  void expect_distinct_special() const {
+    if (std::ssize(special_) > kMostSpecial)
+      bad_input("{} has {} special tokens; {} at most are possible", file_, special_.size(), kMostSpecial);
+    std::unordered_set<std::string> texts;
+    JsonView(special_, file_).each([&](const JsonView& token) {
+      const std::string text = token.at("content").text();
+      if (text.empty()) bad_input("{} has a special token without a text", file_);
+      if (!texts.insert(text).second) bad_input("{} has the special token {} twice", file_, printable(text));
+      if (vocabulary_.contains(token_of_bytes(text)) || vocabulary_.contains(text))
+        bad_input("{} has the special token {}, but a rank has this text already", file_, printable(text));
+    });
   }
 
   void add_special(int64_t id, std::string_view text) { special_.push_back(special_token(id, text)); }
 
-  // Names without a text for all ids up to `count`.
-  void fill_special(int64_t begin, int64_t count) {
-    for (int64_t id = begin; id < count; ++id) add_special(id, fmt::format("<SPECIAL_{}>", id));
+  // Names without a text for the ids below the first rank that have none.
+  void fill_special() {
+    std::unordered_set<int64_t> named;
+    for (const nlohmann::json& token : special_) named.insert(token.at("id").get<int64_t>());
+    for (int64_t id = 0; id < first_rank_; ++id)
+      if (!named.contains(id)) add_special(id, fmt::format("<SPECIAL_{}>", id));
+  }
+
+  // The number of special tokens that the options give.
+  int64_t special_of_choice(int64_t usual) const {
+    const int64_t count = choice_.num_special_tokens.value_or(usual);
+    if (count > kMostSpecial)
+      bad_input("--tiktoken-num-special-tokens {}: {} at most are possible", count, kMostSpecial);
+    return count;
   }
 
   // The special tokens before the first rank.
-  void add_first_special(const std::vector<std::string>& texts, int64_t count) {
-    if (std::ssize(texts) > count)
+  void add_first_special(const std::vector<std::string>& texts) {
+    if (std::ssize(texts) > first_rank_)
       bad_input("--tiktoken-special-tokens: {} tokens are more than --tiktoken-num-special-tokens {}",
-                texts.size(), count);
+                texts.size(), first_rank_);
     for (int64_t id = 0; id < std::ssize(texts); ++id) add_special(id, texts[static_cast<size_t>(id)]);
-    fill_special(std::ssize(texts), count);
+    fill_special();
   }
 
   void read_lines(std::string_view text) {
-    first_rank_ = choice_.num_special_tokens.value_or(0);
+    first_rank_ = special_of_choice(0);
     each_line(text, file_, [&](std::string_view line, size_t number) {
       if (line.empty()) return;
       const size_t blank = line.find(' ');
@@ -98,7 +118,7 @@ class Reader {
       add(*bytes, rank);
     });
     if (choice_.num_special_tokens) {
-      add_first_special(choice_.special_tokens, first_rank_);
+      add_first_special(choice_.special_tokens);
     } else if (!choice_.special_tokens.empty()) {
       int64_t id = last_id_;
       for (const std::string& token : choice_.special_tokens) add_special(++id, token);
@@ -153,27 +173,27 @@ class Reader {
           "and --tiktoken-special-tokens",
           file_);
     const JsonView view(json, file_), config = view.at("config");
-    first_rank_ = config.at("default_num_special_tokens").integer(0, kMostRank);
+    first_rank_ = config.at("default_num_special_tokens").integer(0, kMostSpecial);
     const int64_t all = config.at("default_vocab_size").integer(first_rank_, kMostRank);
     pattern_ = config.at("pattern").text();
     read_list(view.at("vocab"), all - first_rank_);
     if (last_id_ + 1 != all)
       bad_input("{} has {} tokens with the special ones, fewer than its default_vocab_size {}", file_,
                 last_id_ + 1, all);
-    int64_t named = 0;
-    if (view.has("special_tokens")) {
+    if (view.has("special_tokens"))
       view.at("special_tokens").each([&](const JsonView& token) {
-        add_special(token.at("rank").integer(0, first_rank_ - 1), token.at("token_str").text());
-        ++named;
+        add_special(token.at("rank").integer(0, kMostSpecial), token.at("token_str").text());
       });
-    } else {
-      named = add_special_of_old_tekken(config.text("version", "?"));
-    }
-    fill_special(named, first_rank_);
+    else
+      add_special_of_old_tekken(config.text("version", "?"));
+    if (std::ssize(special_) > first_rank_)
+      bad_input("{} has {} special tokens, more than its default_num_special_tokens {}", file_,
+                special_.size(), first_rank_);
+    fill_special();
   }
 
   // Files up to version 7 do not list the special tokens.
-  int64_t add_special_of_old_tekken(const std::string& version) {
+  void add_special_of_old_tekken(const std::string& version) {
     constexpr const char* kTokens[] = {"<unk>",
                                        "<s>",
                                        "</s>",
@@ -198,20 +218,18 @@ class Reader {
       bad_input("{} is of version {} and lists no special_tokens", file_, printable(version));
     int64_t id = 0;
     for (const char* token : kTokens) add_special(id++, token);
-    return id;
   }
 
   void read_list_of_megatron(const nlohmann::json& json) {
     if (!choice_.pattern)
       bad_input("{} does not say how text is cut into words: give --tiktoken-pattern", file_);
     pattern_ = text_of_pattern(*choice_.pattern);
-    first_rank_ = choice_.num_special_tokens.value_or(kSpecialOfMegatron);
+    first_rank_ = special_of_choice(kSpecialOfMegatron);
     read_list(JsonView(json, file_), kIdsOfMegatron - first_rank_);
     add_first_special(
         choice_.special_tokens.empty()
             ? std::vector<std::string>{"<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"}
-            : choice_.special_tokens,
-        first_rank_);
+            : choice_.special_tokens);
   }
 
   TokenizerParts parts(std::string_view text) {

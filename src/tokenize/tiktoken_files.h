@@ -33,7 +33,8 @@ const char* text_of_pattern(TiktokenPattern pattern);
 //   - Megatron-LM's: a JSON list of {"rank", "token_bytes", "token_str"}. The pattern comes from `choice`; 1000 special
 //     tokens come first, or as `choice` says. Of the list those are used that fit into 131072 ids.
 // BadInput, naming the file, for one that cannot be read or has another form, that lacks a token for one of the 256
-// bytes or has a token or a rank twice, without a pattern, and for a choice where the file itself decides.
+// bytes, has a token or a rank twice, a special token that is empty, there twice or a rank's, a token of more than 512
+// bytes or more than 65536 special tokens, without a pattern, and for a choice where the file itself decides.
 TokenizerParts read_tiktoken(const std::string& file, const TiktokenChoice& choice);
 
 }  // namespace trifold

@@ -66,6 +66,12 @@ void each_line(std::string_view text, const std::string& file,
   }
 }
 
+void expect_all_bytes(const nlohmann::json::object_t& vocabulary, const std::string& file) {
+  for (int byte = 0; byte < 256; ++byte)
+    if (const char c = static_cast<char>(byte); !vocabulary.contains(token_of_bytes({&c, 1})))
+      bad_input("{} has no token for the byte {}", file, byte);
+}
+
 nlohmann::json special_token(int64_t id, std::string_view token) {
   return {{"id", id},        {"content", token}, {"special", true},    {"single_word", false},
           {"lstrip", false}, {"rstrip", false},  {"normalized", false}};
@@ -104,17 +110,24 @@ TokenizerParts read_gpt2_files(const std::string& vocabulary, const std::optiona
         "{} is not the vocabulary of a GPT-2: a JSON object of tokens and ids is expected (a tokenizer.json is of "
         "--tokenizer-type huggingface)",
         vocabulary);
+  nlohmann::json all_merges = read_merges(pairs.text(), merges_file);
+  expect_all_bytes(ids.get_ref<const nlohmann::json::object_t&>(), vocabulary);
   TokenizerParts parts;
   parts.file = vocabulary;
-  parts.fingerprint = model_fingerprint("gpt2-bpe", std::string(words.text()) + std::string(pairs.text()));
   constexpr const char* kEnd = "<|endoftext|>";
   parts.json["added_tokens"] = nlohmann::json::array();
   if (const auto end = ids.find(kEnd); end != ids.end() && end->is_number_integer())
     parts.json["added_tokens"].push_back(special_token(end->get<int64_t>(), kEnd));
-  add_tokens_beside(vocabulary, parts.json["added_tokens"]);
-  parts.json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", space_of_gpt2(vocabulary)}};
-  parts.json["model"] = {
-      {"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", read_merges(pairs.text(), merges_file)}};
+  nlohmann::json beside = nlohmann::json::array();
+  add_tokens_beside(vocabulary, beside);
+  const bool space = space_of_gpt2(vocabulary);
+  std::string content = std::string(words.text()) + std::string(pairs.text());
+  if (space) content += "add_prefix_space";
+  if (!beside.empty()) content += json_text(beside);
+  parts.fingerprint = model_fingerprint("gpt2-bpe", content);
+  for (nlohmann::json& token : beside) parts.json["added_tokens"].push_back(std::move(token));
+  parts.json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", space}};
+  parts.json["model"] = {{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", std::move(all_merges)}};
   return parts;
 }
 

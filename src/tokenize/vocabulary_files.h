@@ -24,6 +24,8 @@ struct TokenizerParts {
 // Calls body(line, number from 1) for each line of a file, without its end.
 void each_line(std::string_view text, const std::string& file,
                FunctionRef<void(std::string_view, size_t)> body);
+// BadInput if a vocabulary of byte-level BPE lacks a byte, which would vanish from a text.
+void expect_all_bytes(const nlohmann::json::object_t& vocabulary, const std::string& file);
 // An entry of "added_tokens" for a special token.
 nlohmann::json special_token(int64_t id, std::string_view token);
 // Adds the tokens that "added_tokens_decoder" of the tokenizer_config.json in the folder of `file` lists, if there is
@@ -37,8 +39,8 @@ std::string merges_beside(const std::string& vocabulary, const std::optional<std
 // Byte-level BPE: `vocabulary` is a JSON object of tokens and ids (vocab.json); `merges`, as merges_beside finds it,
 // has a pair of tokens a line, the first merge first, after an optional line "#version". The token
 // <|endoftext|> is special; a tokenizer_config.json next to the vocabulary may add tokens. BadInput, naming
-// the file, for a file that cannot be read or has another form, and for a tokenizer_config.json of a class of tokenizers
-// that cuts text in another way.
+// the file, for a file that cannot be read or has another form or no token for one of the 256 bytes, and for a
+// tokenizer_config.json of a class of tokenizers that cuts text in another way.
 TokenizerParts read_gpt2_files(const std::string& vocabulary, const std::optional<std::string>& merges);
 
 // WordPiece: `vocabulary` has a token a line, in the order of their ids (vocab.txt). `lower`: text becomes lower case

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base64.h"
+#include "core/error.h"
 #include "support/files.h"
 #include "support/test_data.h"
 #include "tokenize/tokenizer.h"
@@ -37,6 +38,17 @@ nlohmann::json list(const std::vector<std::string>& tokens) {
   for (size_t i = 0; i < tokens.size(); ++i)
     made.push_back({{"rank", i}, {"token_bytes", tokens[i]}, {"token_str", nullptr}});
   return made;
+}
+
+// The message of an error; empty without one.
+template <class Body>
+std::string problem_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 DataConfig config(const std::string& file) {
@@ -182,6 +194,76 @@ TEST(TokenizeTiktokenFiles, WhatIsWrongIsNamed) {
   expect_has(refusal(sound.substr(sound.find('\n') + 1)), "has no token for the byte 0");
   expect_has(refusal("{}"), "is no tekken.json of Mistral");
   expect_has(refusal("[1]"), "a.tiktoken");
+}
+
+// Every id has one token, and every token one id.
+TEST(TokenizeTiktokenFiles, TokensOfOneIdOrOneTextAreRefused) {
+  const TempDir dir;
+  write_file(dir.file("a.tiktoken"), lines(ranks()) + "YWJxcXo= 5000\n");
+  const auto beside = [&](const char* tokens) {
+    write_file(dir.file("tiktoken.json"),
+               fmt::format(R"({{"pat_str": "\\p{{L}}+|\\P{{L}}", "special_tokens": {}}})", tokens));
+    return problem_of([&] { make_tokenizer(config(dir.file("a.tiktoken"))); });
+  };
+  EXPECT_EQ(beside(R"({"<|x|>": 6000})"), "");
+  expect_has(beside(R"({"<|x|>": 5000})"), "two tokens of the id 5000: \"abqqz\" and \"<|x|>\"");
+  expect_has(beside(R"({"<|x|>": 6000, "<|y|>": 6000})"), "two tokens of the id 6000");
+  expect_has(beside(R"({"abqqz": 6000})"), "the special token abqqz, but a rank has this text already");
+  const auto given = [&](const std::vector<std::string>& tokens, std::optional<int64_t> count = {}) {
+    DataConfig data = config(dir.file("a.tiktoken"));
+    data.tiktoken_pattern = TiktokenPattern::Cl100k;
+    data.tiktoken_special_tokens = tokens;
+    data.tiktoken_num_special_tokens = count;
+    return error_of([&] { make_tokenizer(data); });
+  };
+  expect_has(given({"<x>", "<x>"}), "the special token <x> twice");
+  expect_has(given({""}), "a special token without a text");
+  expect_has(given({"<SPECIAL_1>"}, 2), "the special token <SPECIAL_1> twice");
+}
+
+TEST(TokenizeTiktokenFiles, SpecialTokensOfTekkenAreAsManyAsItSays) {
+  const TempDir dir;
+  const auto refusal = [&](const nlohmann::json& tokens, int64_t count) {
+    nlohmann::json tekken = golden().at("tekken").at("json");
+    if (!tokens.is_null()) tekken["special_tokens"] = tokens;
+    const int64_t before = tekken["config"]["default_num_special_tokens"];
+    tekken["config"]["default_vocab_size"] =
+        tekken["config"]["default_vocab_size"].get<int64_t>() + count - before;
+    tekken["config"]["default_num_special_tokens"] = count;
+    write_file(dir.file("tekken.json"), tekken.dump());
+    return problem_of([&] { make_tokenizer(config(dir.file("tekken.json"))); });
+  };
+  const auto token = [](int64_t rank, const char* text) {
+    return nlohmann::json{{"rank", rank}, {"token_str", text}};
+  };
+  EXPECT_EQ(refusal({token(1, "<s>"), token(0, "<unk>"), token(3, "</s>")}, 5), "");
+  expect_has(refusal({token(0, "<s>"), token(0, "</s>")}, 5), "two tokens of the id 0");
+  expect_has(refusal({token(0, "<s>"), token(1, "<s>")}, 5), "the special token <s> twice");
+  expect_has(refusal(nullptr, 10), "has 20 special tokens, more than its default_num_special_tokens 10");
+  expect_has(refusal(nlohmann::json::array({token(7, "<s>")}), 5), "two tokens of the id 7");
+}
+
+// Sizes that would take minutes or the whole memory are refused.
+TEST(TokenizeTiktokenFiles, SizesAreBounded) {
+  const TempDir dir;
+  std::string word;
+  for (int i = 0; i < 200'000; ++i) word += "YWFh";
+  write_file(dir.file("a.tiktoken"), lines(ranks()) + word + " 5000\n");
+  DataConfig data = config(dir.file("a.tiktoken"));
+  data.tiktoken_pattern = TiktokenPattern::Cl100k;
+  expect_has(error_of([&] { make_tokenizer(data); }),
+             "the token of rank 5000 has 600000 bytes; 512 at most are possible");
+  write_file(dir.file("a.tiktoken"), lines(ranks()));
+  data.tiktoken_num_special_tokens = int64_t{1'000'000'000'000};
+  expect_has(error_of([&] { make_tokenizer(data); }),
+             "--tiktoken-num-special-tokens 1000000000000: 65536 at most are possible");
+  data.tiktoken_num_special_tokens = 65536;
+  EXPECT_EQ(make_tokenizer(data)->vocab_size(), 65536 + std::ssize(ranks()));
+  data.tiktoken_num_special_tokens.reset();
+  nlohmann::json tokens = nlohmann::json::object();
+  for (int i = 0; i < 70'000; ++i) tokens[fmt::format("<{}>", i)] = 10'000 + i;
+  write_file(dir.file("tiktoken.json"), nlohmann::json{{"special_tokens", tokens}}.dump());
+  expect_has(error_of([&] { make_tokenizer(data); }), "has 70000 special tokens; 65536 at most are possible");
 }
 
 TEST(CoreBase64, ReadsWhatOthersWrite) {

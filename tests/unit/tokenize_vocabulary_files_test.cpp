@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "support/files.h"
 #include "support/test_data.h"
 #include "tokenize/hugging_face_tokenizer.h"
@@ -29,6 +30,17 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   tokenizer.encode(kText, ids);
   return ids;
+}
+
+// The message of an error; empty without one.
+template <class Body>
+std::string problem_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 std::unique_ptr<Tokenizer> with_merges(const std::string& vocabulary, const std::string& merges) {
@@ -100,12 +112,38 @@ TEST(TokenizeVocabularyFiles, Gpt2HasTheTokensOfItsConfig) {
   }
   EXPECT_EQ(ids, expected);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 700), 1);
+  EXPECT_NE(roberta->fingerprint(), open(nlohmann::json::object())->fingerprint());
+  EXPECT_NE(open({{"add_prefix_space", true}})->fingerprint(),
+            open({{"add_prefix_space", false}})->fingerprint());
+  nlohmann::json stripped = added;
+  stripped["lstrip"] = false;
+  EXPECT_NE(open({{"added_tokens_decoder", {{"700", added}}}})->fingerprint(),
+            open({{"added_tokens_decoder", {{"700", stripped}}}})->fingerprint());
+  expect_has(error_of([&] { open({{"added_tokens_decoder", {{"7", added}}}}); }), "two tokens of the id 7");
   expect_has(error_of([&] { open({{"tokenizer_class", "Qwen2Tokenizer"}}); }), "is of a Qwen2Tokenizer");
   expect_has(error_of([&] {
                open({{"added_tokens_decoder", {{"x", added}}}});
              }),
              "has the key \"x\", which is no id");
   expect_has(error_of([&] { open({{"added_tokens_decoder", {{"7", 1}}}}); }), "the value of 7 is no token");
+}
+
+// A byte without a token would vanish from the text, and of two tokens of one id only one could be decoded.
+TEST(TokenizeVocabularyFiles, Gpt2HasATokenForEachByteAndAnIdForEachToken) {
+  TempDir dir;
+  const nlohmann::json whole = golden("gpt2");
+  write_file(dir.file("merges.txt"), merges_text(whole.at("model"), ""));
+  const auto refusal = [&](const nlohmann::json& vocabulary) {
+    write_file(dir.file("vocab.json"), vocabulary.dump());
+    return problem_of([&] { make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("vocab.json")); });
+  };
+  nlohmann::json vocabulary = whole.at("model").at("vocab");
+  EXPECT_EQ(refusal(vocabulary), "");
+  vocabulary["<|two|>"] = 5;
+  expect_has(refusal(vocabulary), "two tokens of the id 5");
+  vocabulary.erase("<|two|>");
+  vocabulary.erase("Q");
+  expect_has(refusal(vocabulary), "vocab.json has no token for the byte 81");
 }
 
 TEST(TokenizeVocabularyFiles, BertHasTheIdsOfItsJson) {
@@ -141,9 +179,13 @@ TEST(TokenizeVocabularyFiles, RefusesOtherFiles) {
   expect_has(gpt2(R"({"a": 0})", "a b c"), "m.txt:1: 'a b c' is not a merge");
   expect_has(gpt2(R"({"a": 0})", "#version\n\nab\n"), "m.txt:3: 'ab' is not a merge");
   expect_has(gpt2(R"({"a": 0})", "#version\n"), "has no merges");
-  expect_has(gpt2(R"({"a": 0})", "a z"), "v.json");
-  expect_has(gpt2(R"({"a": "x"})", "a a"), "v.json");
-  expect_has(gpt2(R"({"a": 99999999999})", "a a"), "v.json");
+  expect_has(gpt2(R"({"a": 0})", "a z"), "v.json has no token for the byte 0");
+  nlohmann::json vocabulary = golden("gpt2").at("model").at("vocab");
+  expect_has(gpt2(vocabulary.dump(), "a <none>"), "<none>\", which is not in its vocab");
+  vocabulary["a"] = "x";
+  expect_has(gpt2(vocabulary.dump(), "a a"), "v.json");
+  vocabulary["a"] = 99999999999;
+  expect_has(gpt2(vocabulary.dump(), "a a"), "99999999999");
   expect_has(error_of([&] { make_tokenizer(TokenizerType::Gpt2Bpe, dir.file("none.json")); }), "none.json");
   write_file(dir.file("vocab.txt"), "a\nb\n");
   expect_has(error_of([&] { make_tokenizer(TokenizerType::WordPieceLower, dir.file("vocab.txt")); }),
