@@ -106,7 +106,7 @@ struct DataConfig {
   std::optional<std::string> tokenizer_merges;      // gpt2-bpe: file of the merges
   std::optional<std::string> eod_token;             // text of the token that ends a document; the tokenizer's
   std::optional<TiktokenPattern> tiktoken_pattern;  // tiktoken: the file's, or a neighbour's
-  std::optional<int64_t> tiktoken_num_special_tokens;  // ids before those of the text; the file's
+  std::optional<int64_t> tiktoken_num_special_tokens;  // ids before the ids of the text; the file's
   std::vector<std::string> tiktoken_special_tokens;    // texts of the first of them; the file's
   // encode, but refuse with tiktoken: what the libraries of the files do
   std::optional<SpecialTokensInText> special_tokens_in_text;
