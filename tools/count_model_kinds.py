@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Counts the places outside the families' own files that decide by the kind of model.
 
-A family of models has its files, whose names contain it (bert, gpt, gpt2, llama, graph), and an entry in the tables of
+A family of models has its files, whose names contain it (bert, gpt, gpt2, llama, graph), the files of Hugging Face's
+families that are of its kind (models/hugging_face/families), and an entry in the tables of
 config/subjects/model_family.cpp and models/language_family.cpp. All other code uses the tables. Usage:
 count_model_kinds.py [--most N] [ROOT]
 
@@ -20,7 +21,7 @@ PATTERNS = {
     r"\bswitch \([\w.]*model_type\)": "switch (config.model_type) {",
 }
 # Files of one family, the tables, and the files of the enum and its names.
-OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama|graph)(?:[._]|$)|/(?:model|language)_family\.|^src/config/fields/(?:choices|config|model_config)\.h$")
+OWN = re.compile(r"(?:^|[/_])(?:bert|gpt|gpt2|llama|graph)(?:[._]|$)|/(?:model|language)_family\.|^src/models/hugging_face/families/|^src/config/fields/(?:choices|config|model_config)\.h$")
 
 
 def without_comments(text):
