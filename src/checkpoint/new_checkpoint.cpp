@@ -7,7 +7,7 @@
 #include <cstdio>  // renameat2
 #include <cstring>
 
-#include "checkpoint/hdf5_file.h"
+#include "checkpoint/hdf5/hdf5_file.h"
 #include "checkpoint/save_folder.h"
 #include "checkpoint/shard_file.h"
 #include "files/file.h"

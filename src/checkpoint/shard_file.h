@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hdf5_file.h"
+#include "checkpoint/hdf5/hdf5_file.h"
 #include "checkpoint/manifest.h"
 #include "files/file.h"
 

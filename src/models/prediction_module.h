@@ -48,7 +48,7 @@ class PredictionModule final : public Layer {
   // [C, 2C], the parameters of the layer, <name>.*, and <name>.final_norm.*.
   PredictionModule(BlockBuilder& builder, const std::string& name, int k, const PredictionShape& shape);
   // h^{k-1} [Ro, C] -> h^k [Ro, C], in run.keep. Also computes the loss.
-  Tensor forward(Run& run, Tensor hidden, Saved& saved) const override;
+  Tensor forward(Run& outer, Tensor hidden, Saved& saved) const override;
   // The gradient of h^k by later modules, or {} -> the gradient of h^{k-1} by this and later ones.
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override {
     return compute_backward(run, dy, saved, false);

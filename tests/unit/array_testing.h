@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/hdf5_file.h"
+#include "checkpoint/hdf5/hdf5_file.h"
 #include "checkpoint/safetensors.h"
 #include "files/file.h"
 #include "support/files.h"

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <random>
 
-#include "checkpoint/hdf5_file.h"
+#include "checkpoint/hdf5/hdf5_file.h"
 #include "checkpoint/save_folder.h"
 #include "checkpoint_bench.h"
 #include "core/input_file.h"

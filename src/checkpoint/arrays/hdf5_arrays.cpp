@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "checkpoint/hdf5_calls.h"
+#include "checkpoint/hdf5/hdf5_calls.h"
 #include "core/printable.h"
 
 namespace trifold {

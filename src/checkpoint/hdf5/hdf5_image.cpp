@@ -1,4 +1,4 @@
-#include "checkpoint/hdf5_image.h"
+#include "checkpoint/hdf5/hdf5_image.h"
 
 #include <hdf5.h>
 

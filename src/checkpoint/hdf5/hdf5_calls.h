@@ -14,7 +14,7 @@ namespace trifold::hdf5 {
 
 static_assert(sizeof(hid_t) == sizeof(int64_t), "HDF5 1.10 or later is needed");
 
-// Holds the lock of the whole process while HDF5 is in use (checkpoint/hdf5_file.h).
+// Holds the lock of the whole process while HDF5 is in use (checkpoint/hdf5/hdf5_file.h).
 class Lock {
  public:
   Lock();

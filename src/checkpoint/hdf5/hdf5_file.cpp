@@ -1,11 +1,11 @@
-#include "checkpoint/hdf5_file.h"
+#include "checkpoint/hdf5/hdf5_file.h"
 
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
-#include "checkpoint/hdf5_calls.h"
+#include "checkpoint/hdf5/hdf5_calls.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/hdf5_calls.h"
+#include "checkpoint/hdf5/hdf5_calls.h"
 
 #include <fmt/ranges.h>
 

@@ -4,7 +4,7 @@
 // The library does not print its errors; they become part of the Error. Files are created with version bounds (1.8,
 // 1.10), so that their metadata is checksummed and a file that was not closed is recognised. The library's file locks
 // are off: they fail on network file systems, and a checkpoint is never read while it is written. A new file stays in
-// memory, without elements, until it is closed (checkpoint/hdf5_image.h).
+// memory, without elements, until it is closed (checkpoint/hdf5/hdf5_image.h).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-#include "checkpoint/hdf5_image.h"
+#include "checkpoint/hdf5/hdf5_image.h"
 #include "mesh/rect.h"
 
 namespace trifold {
