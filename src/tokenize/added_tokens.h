@@ -25,10 +25,10 @@ struct TextPart {
 
 class AddedTokens {
  public:
-  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps its id there. `special`: what to do
-  // with the texts of special tokens; other added tokens are always found.
+  // `json` is the value of "added_tokens". A token that is also in `vocabulary` keeps its id there. `treatment`: what to
+  // do with the texts of special tokens; other added tokens are always found.
   AddedTokens(const nlohmann::json& json, const std::unordered_map<std::string, int32_t>& vocabulary,
-              const TextNormalizer& normalizer, SpecialTokensInText special);
+              const TextNormalizer& normalizer, SpecialTokensInText treatment);
 
   // The parts of a raw text, cut at the tokens that are matched before normalisation.
   // These two throw BadInput for a special token that is refused.

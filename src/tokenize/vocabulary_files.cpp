@@ -42,9 +42,9 @@ bool space_of_gpt2(const std::string& vocabulary) {
   const JsonView view(config, path_beside(vocabulary, kTokenizerConfig));
   std::string name = view.text("tokenizer_class", "GPT2Tokenizer");
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  constexpr std::string_view kClasses[] = {"GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer",
-                                           "CodeGenTokenizer", "LongformerTokenizer"};
-  if (std::find(std::begin(kClasses), std::end(kClasses), name) == std::end(kClasses))
+  constexpr std::string_view kGpt2Classes[] = {"GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer",
+                                               "CodeGenTokenizer", "LongformerTokenizer"};
+  if (std::find(std::begin(kGpt2Classes), std::end(kGpt2Classes), name) == std::end(kGpt2Classes))
     bad_input(
         "{} is of a {}, which may cut text in another way than GPT-2: "
         "give its tokenizer.json with --tokenizer-type huggingface",
