@@ -111,7 +111,7 @@ void TokenDecoder::apply(const ByteLevel&, std::vector<std::string>& tokens) {
   tokens = {replace_invalid_utf8(bytes)};
 }
 
-// Adjacent bytes are text if all of them together are UTF-8; else each is U+FFFD.
+// Adjacent bytes are text if they are UTF-8 together; otherwise each byte becomes U+FFFD.
 void TokenDecoder::apply(const ByteFallback&, std::vector<std::string>& tokens) {
   std::vector<std::string> made;
   std::string bytes;

@@ -43,7 +43,7 @@ bool TrialCuts::may_cut(std::string_view text, size_t at) const {
   return cut == ids_of_(text.substr(begin, end - begin));
 }
 
-// A cut before a space or line end, as late as possible; else between any two characters.
+// A cut before a space or the end of a line, as late as possible; without one, a cut between any two characters.
 size_t TrialCuts::find_cut(std::string_view text, size_t from) const {
   constexpr size_t kSearched = size_t{1} << 16;
   constexpr int kMostTries = 64;

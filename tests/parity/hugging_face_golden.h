@@ -94,7 +94,7 @@ inline Gradients golden_gradients(const std::string& name, const ModelConfig& mo
 
 struct FirstStep {
   double loss = 0;
-  std::vector<double> later_losses;  // of modules that predict further tokens
+  std::vector<double> later_losses;  // losses of modules that predict further tokens
   Gradients gradients;
 };
 
