@@ -50,6 +50,14 @@ void adagrad(const Tensor& p, const Tensor& /*copy*/, const Tensor& s, const Ten
   expect("adagrad", "g", g, p.dtype, p.elements());
 }
 
+void round_randomly(const Tensor& y, const Tensor& x, const RandomRounding& which) {
+  expect("round_randomly", "x", x, DType::F32, y.elements());
+  expect("round_randomly", "y", y, DType::BF16, x.elements());
+  check(which.width >= 1 && which.stride >= which.width && which.first >= 0 && which.begin >= 0,
+        "round_randomly: rows of {} elements that begin {} apart, from element {} of {} on, are no rows",
+        which.width, which.stride, which.first, which.begin);
+}
+
 void lamb_moments(const Tensor& p_squares, const Tensor& u_squares, const Tensor& m, const Tensor& v,
                   const Tensor& p, const Tensor& g, const Lamb& /*rule*/) {
   expect("lamb_moments", "p_squares", p_squares, DType::F64, norm_chunks(p));
@@ -72,6 +80,7 @@ void add_optimizer(OpTable& checks) {
   bind<&OpTable::adamw, adamw>(checks);
   bind<&OpTable::sgd, sgd>(checks);
   bind<&OpTable::adagrad, adagrad>(checks);
+  bind<&OpTable::round_randomly, round_randomly>(checks);
   bind<&OpTable::lamb_moments, lamb_moments>(checks);
   bind<&OpTable::lamb, lamb>(checks);
 }

@@ -53,6 +53,11 @@ struct DropRule {
   double multiplier = 1;
 };
 
+// RandomRounding of ops.h without its key.
+struct RandomRoundingRows {
+  int64_t begin = 0, width = 1, stride = 1, first = 0;
+};
+
 // The numbers of a gated activation (Gating of ops.h).
 struct GateRule {
   double slope = 1, limit = 0, offset = 0;
@@ -307,6 +312,8 @@ struct Kernels {
   void (*adamw)(T* p, WeightCopy copy, T* m, T* v, const T* g, int64_t n, const AdamWRule& rule);
   void (*sgd)(T* p, WeightCopy copy, T* b, const T* g, int64_t n, const SgdRule& rule);  // b may be null
   void (*adagrad)(T* p, WeightCopy copy, T* s, const T* g, int64_t n, const AdagradRule& rule);
+  // Element i has the global index first + i; `words` has the key.
+  void (*round_randomly)(Bfloat16* y, const T* x, int64_t n, uint64_t first, const DropRule& words);
   void (*lamb_moments)(double* p_squares, double* u_squares, T* m, T* v, const T* p, const T* g, int64_t n,
                        const LambRule& rule);
   void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);

@@ -87,6 +87,25 @@ void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Te
   });
 }
 
+void round_randomly(const KernelTable& table, Stream& stream, Tensor y, Tensor x,
+                    const RandomRounding& which) {
+  DropRule words;
+  words.key_lo = which.key.lo;
+  words.key_hi = which.key.hi;
+  const auto round = [=, out = y.as<Bfloat16>(), in = static_cast<const float*>(x.as<float>()),
+                      kernel = kernels<float>(table).round_randomly](int64_t begin, int64_t end) {
+    while (begin < end) {  // a row at a time
+      const int64_t element = which.first + begin;
+      const int64_t column = element % which.width;
+      const int64_t count = std::min(end - begin, which.width - column);
+      const int64_t global = which.begin + element / which.width * which.stride + column;
+      kernel(out + begin, in + begin, count, static_cast<uint64_t>(global), words);
+      begin += count;
+    }
+  };
+  over_elements(stream, y.elements(), kUpdateGrain, round);
+}
+
 void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m,
                   Tensor v, Tensor p, Tensor g, const Lamb& rule) {
   const int64_t count = p.elements();
@@ -121,6 +140,7 @@ void add_optimizer(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::adamw, adamw>(ops, table);
   bind<&OpTable::sgd, sgd>(ops, table);
   bind<&OpTable::adagrad, adagrad>(ops, table);
+  bind<&OpTable::round_randomly, round_randomly>(ops, table);
   bind<&OpTable::lamb_moments, lamb_moments>(ops, table);
   bind<&OpTable::lamb, lamb>(ops, table);
 }

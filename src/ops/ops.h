@@ -62,6 +62,15 @@ struct Dropout {
   int64_t sample_elements = 0;
 };
 
+// Random rounding of elements that lie in rows of a global tensor. Element e of a tensor is element first + e of rows of
+// `width` elements, which begin `stride` elements apart in the global tensor, the first at `begin`; the Philox word
+// under `key` at that global index decides how it is rounded.
+struct RandomRounding {
+  PhiloxKey key;
+  int64_t begin = 0, width = 1, stride = 1;
+  int64_t first = 0;
+};
+
 // Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
 // `kv_heads` key heads, then `kv_heads` value heads, each `head_dim` wide; query head h reads key head
 // h / (heads / kv_heads). Context parallelism adds three variants:
@@ -340,6 +349,9 @@ struct OpTable {
   void (*sgd)(Stream&, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule);
   // d = g grad_scale + weight_decay p;  s += d^2;  p -= lr d / (sqrt(s) + eps)
   void (*adagrad)(Stream&, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule);
+  // y = one of the two neighbours of x in bf16, the upper one with the probability with which the mean of y is x.
+  // y bf16, x f32, of one length.
+  void (*round_randomly)(Stream&, Tensor y, Tensor x, const RandomRounding& which);
   // LAMB has two phases, because its step length depends on two norms, which may span ranks. The first
   // updates m and v as Adam does and writes the chunks' squares (as chunk_squares does) of p and of the
   // direction
@@ -496,14 +508,14 @@ using Operations = OperationList<
     &OpTable::attention_sinks, &OpTable::attention_sinks_backward, &OpTable::softmax_stats,
     &OpTable::softmax_rescale, &OpTable::cross_entropy, &OpTable::cross_entropy_backward,
     &OpTable::cross_entropy_all, &OpTable::sum_squares, &OpTable::weighted_sum, &OpTable::chunk_squares,
-    &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd, &OpTable::adagrad, &OpTable::lamb_moments,
-    &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward, &OpTable::embedding_bags,
-    &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares, &OpTable::row_gradients,
-    &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross, &OpTable::cross_backward,
-    &OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward, &OpTable::copy_columns,
-    &OpTable::copy_rows, &OpTable::inverse_root, &OpTable::route, &OpTable::router_losses,
-    &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices, &OpTable::gate_rows,
-    &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
+    &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd, &OpTable::adagrad, &OpTable::round_randomly,
+    &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward,
+    &OpTable::embedding_bags, &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares,
+    &OpTable::row_gradients, &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross,
+    &OpTable::cross_backward, &OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward,
+    &OpTable::copy_columns, &OpTable::copy_rows, &OpTable::inverse_root, &OpTable::route,
+    &OpTable::router_losses, &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices,
+    &OpTable::gate_rows, &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
     &OpTable::expert_product_weight, &OpTable::add_choice_counts, &OpTable::clear_rows,
     &OpTable::experts_of_ranks, &OpTable::strided_copy, &OpTable::strided_sum, &OpTable::map,
     &OpTable::softmax, &OpTable::softmax_backward, &OpTable::log_softmax, &OpTable::log_softmax_backward,

@@ -88,6 +88,13 @@ std::vector<OpCase> update_op_cases() {
                        run.ops().sgd(run.stream(), p, copy, {}, run.in({n}, normal(n, 3)), rule);
                      });
                    })});
+  // The same bits everywhere: the rows of a matrix whose columns are cut, from within a row on.
+  cases.push_back(
+      {"round_randomly", entries(&OpTable::round_randomly), true, 1, each_count([](OpRun& run, int64_t n) {
+         const RandomRounding which{philox_key(3, "moment"), 40, 7, 21, 3};
+         run.ops().round_randomly(run.stream(), run.exact(DType::BF16, {n}),
+                                  run.in(DType::F32, {n}, normal(n, 1)), which);
+       })});
   cases.push_back({"adagrad", entries(&OpTable::adagrad), true, 1, each_count([](OpRun& run, int64_t n) {
                      const Adagrad how{.lr = 0.1, .eps = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5};
                      with_copies<Adagrad>(run, n, how, [&](Tensor p, Tensor copy, const Adagrad& rule) {

@@ -59,6 +59,17 @@ void adagrad(Stream& stream, Tensor p, Tensor copy, Tensor s, Tensor g, const Ad
   });
 }
 
+void round_randomly(Stream& stream, Tensor y, Tensor x, const RandomRounding& which) {
+  cpu::DropRule words;
+  words.key_lo = which.key.lo;
+  words.key_hi = which.key.hi;
+  const cpu::RandomRoundingRows rows{which.begin, which.width, which.stride, which.first};
+  enqueue(stream, "round_randomly",
+          [=, out = y.as<Bfloat16>(), in = x.as<float>(), n = y.elements()](CudaStream on) {
+            round_randomly(on, out, in, n, rows, words);
+          });
+}
+
 void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
                   const Lamb& rule) {
   const int64_t n = p.elements();
@@ -90,6 +101,7 @@ void add_optimizer(OpTable& ops) {
   ops.adamw = adamw;
   ops.sgd = sgd;
   ops.adagrad = adagrad;
+  ops.round_randomly = round_randomly;
   ops.lamb_moments = lamb_moments;
   ops.lamb = lamb;
 }

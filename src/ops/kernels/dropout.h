@@ -71,5 +71,15 @@ void scale_uniform(T* y, const T* x, int64_t n, uint64_t first, const UniformRul
   });
 }
 
+template <class T>
+void round_randomly(Bfloat16* y, const T* x, int64_t n, uint64_t first, const DropRule& rule) {
+  for_drop_tiles(n, first, rule, [=](int64_t begin, int64_t count, const uint32_t* words) {
+    Bfloat16* out = y + begin;
+    const T* in = x + begin;
+    Lane::each(count,
+               [=](int64_t i) { out[i].bits = random_bfloat16_bits(static_cast<float>(in[i]), words[i]); });
+  });
+}
+
 }  // namespace
 }  // namespace trifold::cpu

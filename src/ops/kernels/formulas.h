@@ -244,6 +244,22 @@ template <class T>
   return T(rule.low) + T(rule.step) * (T(word) + T(0.5));
 }
 
+// The bits of x, an f32, in bf16: rounded up in magnitude if the 16 bits that are dropped exceed the upper half of a random
+// `word`, so that the mean is x. Infinite and NaN stay so.
+[[gnu::always_inline]] HD inline uint16_t random_bfloat16_bits(float x, uint32_t word) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t added = bits + (word >> 16);
+  const bool finite = (bits & 0x7f800000U) != 0x7f800000U;
+  const uint32_t nan = (bits & 0x007fffffU) != 0 ? 0x00400000U : 0U;
+  return static_cast<uint16_t>((finite ? added : bits | nan) >> 16);
+}
+
+// The element of a global tensor that RandomRounding gives to element `at` of a tensor.
+[[gnu::always_inline]] HD inline uint64_t global_element(const RandomRoundingRows& rows, int64_t at) {
+  const int64_t element = rows.first + at;
+  return static_cast<uint64_t>(rows.begin + element / rows.width * rows.stride + element % rows.width);
+}
+
 // Adam's moments: decaying means of the gradient and its square.
 template <class T>
 struct Moments {

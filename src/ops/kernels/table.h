@@ -92,6 +92,7 @@ constexpr Kernels<T> make_kernels() {
       .adamw = adamw<T>,
       .sgd = sgd<T>,
       .adagrad = adagrad<T>,
+      .round_randomly = round_randomly<T>,
       .lamb_moments = lamb_moments<T>,
       .lamb = lamb<T>,
   };

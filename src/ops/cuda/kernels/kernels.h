@@ -195,6 +195,9 @@ void adagrad(CudaStream stream, W* p, cpu::WeightCopy copy, W* s, const W* g, in
 template <class W>
 void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v, int64_t n,
           const cpu::LateRule<cpu::LambRule>& rule);
+// y = x rounded up or down; `words` has the key
+void round_randomly(CudaStream stream, Bfloat16* y, const float* x, int64_t n,
+                    const cpu::RandomRoundingRows& rows, const cpu::DropRule& words);
 
 // ---- recommenders (clicks.cu) ----
 // y += bias, then max(0, y) if `relu` is set

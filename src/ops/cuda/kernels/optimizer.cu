@@ -65,6 +65,20 @@ struct LambMap : Stepped<LambStep, W, cpu::LambRule> {
   }
 };
 
+// One element a thread: moments are a small part of a step's traffic.
+__global__ void __launch_bounds__(kMapThreads)
+    round_randomly_kernel(Bfloat16* y, const float* x, int64_t n, cpu::RandomRoundingRows rows,
+                          cpu::DropRule rule) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
+  if (at >= n) return;
+  const uint64_t element = cpu::global_element(rows, at);
+  const cpu::PhiloxWords words = cpu::philox_block(rule.key_lo, rule.key_hi, element / 4);
+  const auto which = static_cast<unsigned>(element % 4);
+  const uint32_t word =
+      which < 2 ? (which == 0 ? words.at[0] : words.at[1]) : (which == 2 ? words.at[2] : words.at[3]);
+  y[at].bits = cpu::random_bfloat16_bits(x[at], word);
+}
+
 // Launches the map over `arrays`, followed by the copy if there is one.
 template <class W, class Map, class... Arrays>
 void update(CudaStream stream, int64_t n, const Map& f, cpu::WeightCopy copy, Arrays... arrays) {
@@ -99,6 +113,13 @@ template <class W>
 void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v, int64_t n,
           const cpu::LateRule<cpu::LambRule>& rule) {
   update<W>(stream, n, LambMap<W>{{rule}}, copy, Both<W>{p}, In<W>{m}, In<W>{v});
+}
+
+void round_randomly(CudaStream stream, Bfloat16* y, const float* x, int64_t n,
+                    const cpu::RandomRoundingRows& rows, const cpu::DropRule& words) {
+  if (n == 0) return;
+  TRIFOLD_LAUNCH(round_randomly_kernel, dim3(static_cast<unsigned>(parts(n, kMapThreads))), dim3(kMapThreads),
+                 0, stream, y, x, n, rows, words);
 }
 
 #define INSTANTIATE(W)                                                                \
