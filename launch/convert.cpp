@@ -59,6 +59,9 @@ int run(const ConvertConfig& config) {
   const bool from_hugging_face = is_hugging_face_folder(config.load);
   std::optional<CheckpointReader> checkpoint;
   if (!from_hugging_face) checkpoint.emplace(config.load);
+  if (config.load_ema && (!checkpoint || is_recommender(*checkpoint)))
+    bad_input("--load-ema: {} is not a checkpoint of a language model: leave it out", config.load);
+  if (config.load_ema) checkpoint = checkpoint->with_averages();
   if (config.hugging_face_family &&
       (!checkpoint || is_recommender(*checkpoint) || has_model_file(*checkpoint)))
     bad_input("--hugging-face-family: {} is not a checkpoint of a GPT or BERT: leave it out", config.load);

@@ -135,7 +135,7 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
   std::vector<ClassShare> classes;
   ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, checkpoint.model, checkpoint.dtype, 0);
-    load_weights(replica, checkpoint.directory);
+    load_weights(replica, checkpoint.directory, config.load_ema);
     std::optional<PositionLosses> watch;
     if (config.loss_by_position) watch.emplace(replica, checkpoint.model.seq_length);
     ClassCounts counts(replica, config.top_k.value_or(1));

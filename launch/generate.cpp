@@ -32,14 +32,16 @@ void print_sample(const SampledModel& model, const GenerateConfig& config, int64
 }  // namespace
 
 int run(const GenerateConfig& config, Ranks& ranks) {
-  with_sampled_model(config.load, config.data, config.threads_per_rank, ranks,
-                     [&](const SampledModel& model) {
-                       for (int64_t sample = 0; sample < config.num_samples; ++sample) {
-                         if (config.num_samples > 1)
-                           fmt::print("{}--- sample {} ---\n", sample == 0 ? "" : "\n", sample + 1);
-                         print_sample(model, config, sample);
-                       }
-                     });
+  with_sampled_model(
+      config.load, config.data, config.threads_per_rank, ranks,
+      [&](const SampledModel& model) {
+        for (int64_t sample = 0; sample < config.num_samples; ++sample) {
+          if (config.num_samples > 1)
+            fmt::print("{}--- sample {} ---\n", sample == 0 ? "" : "\n", sample + 1);
+          print_sample(model, config, sample);
+        }
+      },
+      config.load_ema);
   return kDone;
 }
 

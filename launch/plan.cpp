@@ -259,6 +259,7 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
       "model       {} parameters, {} FLOP a step (forward and backward; causal attention counted half, "
       "recomputation not counted)\n",
       count_text(static_cast<double>(report.parameters)), count_text(report.flops));
+  for (const std::string& line : report.param_factors) fmt::print("parameters  {}\n", line);
   for (const std::string& line : stage_lines(report.stages, report.pipeline)) fmt::print("{}\n", line);
   fmt::print(
       "schedule    {}, {} micro-batch{} of {} a step on {} (global batch {})\n", report.schedule,

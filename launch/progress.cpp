@@ -167,6 +167,7 @@ void Progress::on_start(const RunReport& report) {
         "documents   the busiest context rank has {:.2f} times the mean number of query-key pairs in the "
         "samples of the first step",
         report.document_imbalance));
+  for (const std::string& line : report.param_factors) print_line("parameters  " + line);
   for (const std::string& line : report.data) print_line("data        " + line);
   print_line("plan        " + shortened(report.plan));
   print_line(

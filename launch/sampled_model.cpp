@@ -7,7 +7,7 @@
 namespace trifold::launch {
 
 void with_sampled_model(const std::string& load, const DataConfig& data, std::optional<int> threads,
-                        Ranks& ranks, FunctionRef<void(const SampledModel&)> body) {
+                        Ranks& ranks, FunctionRef<void(const SampledModel&)> body, bool averages) {
   const CheckpointModel checkpoint = describe_checkpoint(open_model(load));
   expect_text_model(checkpoint);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, data);
@@ -16,7 +16,7 @@ void with_sampled_model(const std::string& load, const DataConfig& data, std::op
   mesh.threads_per_rank = threads;
   ranks.run(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, checkpoint.model, checkpoint.dtype, 0);
-    load_weights(replica, checkpoint.directory);
+    load_weights(replica, checkpoint.directory, averages);
     Sampler sampler(replica, checkpoint.model, tokenizer->vocab_size());
     body({checkpoint, *tokenizer, sampler});
   });

@@ -21,8 +21,8 @@ struct SampledModel {
 
 // Loads the checkpoint `load` on one rank with `threads` compute threads (by default all cores), calls body(model) and
 // frees the model. The tokenizer is the one that `data` names, or else the checkpoint's. BadInput if there is none, or
-// if the model cannot continue a text.
+// if the model cannot continue a text. With `averages` the model has the exponential averages of its weights.
 void with_sampled_model(const std::string& load, const DataConfig& data, std::optional<int> threads,
-                        Ranks& ranks, FunctionRef<void(const SampledModel&)> body);
+                        Ranks& ranks, FunctionRef<void(const SampledModel&)> body, bool averages = false);
 
 }  // namespace trifold::launch

@@ -7,6 +7,7 @@
 #include "checkpoint/manifest_file.h"
 #include "checkpoint/save_folder.h"
 #include "checkpoint/shard_source.h"
+#include "checkpoint/tensor_kind.h"
 #include "core/read_json.h"
 #include "files/file.h"
 
@@ -145,6 +146,47 @@ void CheckpointReader::open_newest(const fs::path& root, Newest newest) {
                 way_on(root, step));
   }
   bad_input("{} holds no valid checkpoint:{}", root.string(), list_of(damaged));
+}
+
+namespace {
+
+std::string average_name(std::string_view weight) {
+  return std::string(kAverageKind) + std::string(weight.substr(kWeightKind.size()));
+}
+
+// Reads averages for weights.
+class Averages final : public TensorSource {
+ public:
+  explicit Averages(std::shared_ptr<TensorSource> stored) : stored_(std::move(stored)) {}
+
+  void read(std::span<const NamedTensor> wanted) override {
+    std::vector<NamedTensor> named(wanted.begin(), wanted.end());
+    for (NamedTensor& tensor : named)
+      if (is_weight(tensor.spec.name)) tensor.spec.name = average_name(tensor.spec.name);
+    stored_->read(named);
+  }
+
+ private:
+  std::shared_ptr<TensorSource> stored_;
+};
+
+}  // namespace
+
+CheckpointReader CheckpointReader::with_averages() const {
+  Manifest manifest = *manifest_;
+  std::erase_if(manifest.tensors, [](const TensorInfo& tensor) { return is_weight(tensor.name); });
+  bool any = false;
+  for (TensorInfo& tensor : manifest.tensors) {
+    if (kind_of_tensor(tensor.name) != kAverageKind) continue;
+    tensor.name = std::string(kWeightKind) + tensor.name.substr(kAverageKind.size());
+    any = true;
+  }
+  if (!any)
+    bad_input("{} has no exponential average of the weights: leave --load-ema out, or train with --ema",
+              directory_.string());
+  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  return CheckpointReader(directory_, std::move(manifest), std::make_shared<Averages>(source_));
 }
 
 const TensorInfo* CheckpointReader::find(const std::string& name) const {

@@ -74,6 +74,9 @@ class CheckpointReader {
   // data are then unspecified.
   void load(std::span<const NamedTensor> wanted, FloatConversion conversion = FloatConversion::Refuse);
 
+  // A reader whose weights are the exponential averages of the weights (kAverageKind). BadInput if there are none.
+  CheckpointReader with_averages() const;
+
   // Whether every file exists with its full size; reads none of them.
   bool files_are_complete() const;
 

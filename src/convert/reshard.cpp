@@ -132,6 +132,17 @@ std::vector<TensorInfo> tensors_to_keep(const CheckpointReader& from, const Resh
   return tensors;
 }
 
+// Leaves out boxes of tensors that the checkpoint does not have: a rule may keep other state of matrices than of other
+// parameters. The others have the checkpoint's types.
+void keep_stored(ShardLayout& layout, const std::vector<TensorInfo>& tensors) {
+  std::map<std::string, DType> types;
+  for (const TensorInfo& tensor : tensors) types[tensor.name] = tensor.dtype;
+  for (std::vector<ShardBox>& boxes : layout) {
+    std::erase_if(boxes, [&](const ShardBox& box) { return !types.contains(box.tensor); });
+    for (ShardBox& box : boxes) box.dtype = types.at(box.tensor);
+  }
+}
+
 ShardLayout layout_of(const CheckpointReader& from, const std::vector<TensorInfo>& tensors,
                       const ReshardConfig& config) {
   if (config.files) return layout_of_files(tensors, *config.files);
@@ -140,7 +151,9 @@ ShardLayout layout_of(const CheckpointReader& from, const std::vector<TensorInfo
   for (const TensorInfo& tensor : tensors)
     if (!is_weight(tensor.name)) others.emplace(kind_of_tensor(tensor.name));
   kinds.insert(kinds.end(), others.begin(), others.end());
-  return layout_of_run(language_model_of(from), config, kinds, tensors.at(0).dtype);
+  ShardLayout layout = layout_of_run(language_model_of(from), config, kinds, tensors.at(0).dtype);
+  keep_stored(layout, tensors);
+  return layout;
 }
 
 CheckpointMeta meta_of(const CheckpointReader& from, const ReshardConfig& config) {

@@ -1,27 +1,27 @@
 #include "layout/flat_memory.h"
 
-#include <algorithm>
+#include <memory>
 
 namespace trifold {
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
-                         int64_t gathered, const ZeroConfig& config) {
+                         int64_t gathered, const ZeroConfig& config, size_t work_bytes) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   MemoryReport memory;
   memory.parameters =
       zero.parameters ? bytes(layout.shard_elements() + gathered) : bytes(versions * layout.elements());
   memory.gradients = static_cast<size_t>(gradients.elements()) * size_of(accumulate_type(dtype));
-  const int64_t owned = zero.optimizer ? layout.shard_elements() : layout.elements();
-  const size_t state_bytes = ShardedOptimizer::bytes_per_element(optimizer, dtype);
-  memory.optimizer = static_cast<size_t>(owned) * state_bytes;
+  const std::unique_ptr<UpdateRule> rule = make_update_rule(optimizer);
+  const StateLayout state(layout, zero.optimizer, *rule, optimizer, dtype);
+  memory.optimizer = work_bytes + state.bytes();
   if (!config.offloads()) return memory;
-  memory.offloaded = memory.optimizer;
+  memory.offloaded = state.bytes();
   if (config.offloads_to_host()) {
-    memory.optimizer = 0;
+    memory.optimizer = work_bytes;
     return memory;
   }
-  memory.optimizer = static_cast<size_t>(std::min(owned, kOffloadWindow)) * state_bytes;
+  memory.optimizer = work_bytes + state.window_bytes(kOffloadWindow);
   if (zero.parameters) {
     memory.offloaded += bytes(layout.shard_elements());
     memory.parameters = bytes(gathered + layout.largest_slice());

@@ -91,8 +91,9 @@ MemoryReport RankLayout::memory(const RankPlan& row, const GradLayout& gradients
                                 const OptimizerConfig& optimizer) const {
   const int64_t gathered =
       sharing_.stage.parameters ? buffers_of_units(flat_, gathered_together(row)).all_elements() : 0;
-  return flat_memory(flat_, gradients, dtype, optimizer, sharing_.stage, weight_versions(row), gathered,
-                     config_);
+  return flat_memory(
+      flat_, gradients, dtype, optimizer, sharing_.stage, weight_versions(row), gathered, config_,
+      ShardedOptimizer::work_bytes(flat_, sizes_, coords_, sharing_.stage.optimizer, optimizer, dtype));
 }
 
 ActivationMemory RankLayout::activations(const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,

@@ -47,7 +47,7 @@ PooledHead::PooledHead(BlockBuilder& builder, int64_t width, Init init, Form for
       key_(philox_key(builder.seed(), form_.name + ".dropout")),
       pooler_weight_(builder.replicated("pooler.weight", {width, width}, init, true)),
       pooler_bias_(builder.replicated("pooler.bias", {width}, {Init::Kind::Zeros}, false)),
-      weight_(builder.replicated(form_.name + ".weight", {form_.classes, width}, init, true)),
+      weight_(builder.table(builder.replicated(form_.name + ".weight", {form_.classes, width}, init, true))),
       bias_(builder.replicated(form_.name + ".bias", {form_.classes}, {Init::Kind::Zeros}, false)),
       scale_(form_.alone ? std::nullopt : std::optional<BatchValueId>(builder.batch_value(kPairScale))),
       x_(builder.slot()),

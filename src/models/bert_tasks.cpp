@@ -47,7 +47,8 @@ void ClassHead::backward_weight(Run& run, Saved& saved) const { head_.backward_w
 
 SpanHead::SpanHead(BlockBuilder& builder, const ModelConfig& config)
     : region_(builder),
-      weight_(builder.replicated("answer.weight", {2, config.hidden_size}, init_of(config), true)),
+      weight_(
+          builder.table(builder.replicated("answer.weight", {2, config.hidden_size}, init_of(config), true))),
       x_(builder.slot()),
       dlogits_{builder.slot(), builder.slot()} {}
 

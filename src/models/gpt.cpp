@@ -63,8 +63,9 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
   if (!config.untie_embeddings_and_output_weights) return builder.tied(tokens, "head");
   const Init init{Init::Kind::Normal, config.init_method_std};
   const Shape shape{padded_vocab, config.hidden_size};
-  return part.parts == 1 ? builder.sharded("head.weight", shape, 0, init, true)
-                         : builder.sharded_part("head.weight", shape, part.index, part.parts, init, true);
+  return builder.table(part.parts == 1
+                           ? builder.sharded("head.weight", shape, 0, init, true)
+                           : builder.sharded_part("head.weight", shape, part.index, part.parts, init, true));
 }
 
 NormForm norm_form(const ModelConfig& config) {

@@ -244,6 +244,13 @@ class BlockBuilder {
                      bool decay);
   // ParamSpec::added_in_parts
   void added_in_parts(ParamId id) { params_.set_added_in_parts(id); }
+  // ParamSpec::is_table. Returns the parameter.
+  ParamId table(ParamId id) {
+    params_.set_table(id);
+    return id;
+  }
+  // ParamSpec::lr_factor and decay_factor
+  void factors(ParamId id, double lr, double decay) { params_.set_factors(id, lr, decay); }
   // A buffer: values that are not trained but set by the trainer between steps (ParamSpec::is_buffer). Every rank holds
   // it whole; it is zero at first.
   ParamId buffer(const std::string& name, const Shape& shape);

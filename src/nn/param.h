@@ -48,6 +48,11 @@ struct ParamSpec {
   // it without rounding, by ParamSource::exact. Every rank holds it whole.
   bool is_buffer = false;
   int block = 0;  // index of the model's block that uses it
+  // A table, whose rows belong to ids: an embedding or an output layer. Rules for matrices do not take it for one.
+  bool is_table = false;
+  // Factors of the learning rate and of the weight decay, with which the options' factors are multiplied
+  // (optim/param_factors.h).
+  double lr_factor = 1, decay_factor = 1;
   // The block adds to the gradient in several sums, or in one that continues the sum in memory. Then the gradient of a
   // tied use has memory of its own on every rank, so that the order of sums does not depend on the mesh.
   bool added_in_parts = false;
@@ -68,6 +73,15 @@ class ParamList {
   void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
   void pad_after(const std::string& name, int64_t rows);
   void set_added_in_parts(ParamId id) { specs_[static_cast<size_t>(id.index)].added_in_parts = true; }
+  // Declares a parameter, and the parameter whose values it shares, as a table.
+  void set_table(ParamId id) {
+    specs_[static_cast<size_t>(id.index)].is_table = true;
+    if (const auto& first = specs_[static_cast<size_t>(id.index)].tied_to) set_table(*first);
+  }
+  void set_factors(ParamId id, double lr, double decay) {
+    specs_[static_cast<size_t>(id.index)].lr_factor = lr;
+    specs_[static_cast<size_t>(id.index)].decay_factor = decay;
+  }
   void set_buffer(ParamId id) { specs_[static_cast<size_t>(id.index)].is_buffer = true; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "optim/muon.h"
 
 namespace trifold {
 namespace {
@@ -14,6 +15,8 @@ void check_state(const UpdateRule& rule, const Slice& slice) {
         rule.state_names().size());
 }
 
+DType moment_type(MomentType type, DType wide) { return type == MomentType::Bf16 ? DType::BF16 : wide; }
+
 class AdamWUpdate final : public UpdateRule {
  public:
   explicit AdamWUpdate(const OptimizerConfig& config) : config_(config) {}
@@ -21,6 +24,9 @@ class AdamWUpdate final : public UpdateRule {
   std::span<const std::string_view> state_names() const override {
     static constexpr std::array<std::string_view, 2> kNames = {"adam_m", "adam_v"};
     return kNames;
+  }
+  DType stored_type(size_t index, DType wide) const override {
+    return moment_type(index == 0 ? config_.exp_avg_dtype : config_.exp_avg_sq_dtype, wide);
   }
   void update(const Slice& slice, const StepValues& values, const OpTable& ops,
               Stream& stream) const override {
@@ -190,12 +196,26 @@ double UpdateRule::trust_ratio(double, double, double, const StepValues&) const 
   fail("trust_ratio was called for an update rule that needs no norms");
 }
 
+void UpdateRule::direct(const Slice&, const StepValues&, const OpTable&, Stream&) const {
+  fail("direct was called for an update rule that takes no matrices");
+}
+
+int64_t UpdateRule::newton_schulz_steps() const {
+  fail("newton_schulz_steps was called for an update rule that takes no matrices");
+}
+
+double UpdateRule::direction_scale(int64_t, int64_t) const {
+  fail("direction_scale was called for an update rule that takes no matrices");
+}
+
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
   if (config.optimizer == OptimizerKind::Adam) return std::make_unique<AdamWUpdate>(config);
   if (config.optimizer == OptimizerKind::Lamb) return std::make_unique<LambUpdate>(config);
   if (config.optimizer == OptimizerKind::Lars) return std::make_unique<LarsUpdate>(config);
   if (config.optimizer == OptimizerKind::Sgd) return std::make_unique<SgdUpdate>(config);
   if (config.optimizer == OptimizerKind::Adagrad) return std::make_unique<AdagradUpdate>(config);
+  if (config.optimizer == OptimizerKind::Muon)
+    return make_muon(config, std::make_unique<AdamWUpdate>(config));
   fail("--optimizer {} has no update rule", name_of(config.optimizer));
 }
 

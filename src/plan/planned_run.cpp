@@ -1,11 +1,25 @@
 #include "plan/planned_run.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
+#include "optim/param_factors.h"
 
 namespace trifold {
+
+namespace {
+
+std::vector<std::string> trained_names(const ParamList& params) {
+  std::vector<std::string> names;
+  for (const ParamId id : params.by_name())
+    if (names.empty() || names.back() != params[id].shard.name) names.push_back(params[id].shard.name);
+  return names;
+}
+
+}  // namespace
 
 PlannedRun::PlannedRun(const RunSpec& run, int batches) : PlannedRun(run, step_order(run, batches)) {}
 
@@ -17,6 +31,7 @@ PlannedRun::PlannedRun(RunSpec run, StepOrder order)
       cut_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, order_.stage_ranks()),
       shape_(plan_shape(run_, order_, cut_, run_.reduces_each())),
       plan_(complete_plan(order_, shape_)) {
+  param_factors_ = matched_factors(run_.optimizer, trained_names(cut_.model.params));
   for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
     layouts_.emplace_back(cut_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero_);
 }

@@ -3,6 +3,7 @@
 // plan`, searches and the run itself read it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "layout/rank_layout.h"
@@ -15,7 +16,7 @@ class PlannedRun {
  public:
   // A plan for `batches` global batches: more than one only for asynchronous schedules. May take minutes if the order
   // is searched for (searches_order). BadInput if the schedule, or the file that holds it, gives no plan that can run,
-  // or if ZeRO cannot shard as requested.
+  // or if ZeRO cannot shard as requested, or if a pattern of --lr-mult or --wd-mult matches no parameter.
   explicit PlannedRun(const RunSpec& run, int batches = 1);
   // With an order that is already known.
   PlannedRun(RunSpec run, StepOrder order);
@@ -31,6 +32,8 @@ class PlannedRun {
   // The layout of that rank on each pipeline stage.
   const RankLayout& layout(int pipeline_rank) const { return layouts_[static_cast<size_t>(pipeline_rank)]; }
   const PlanShape& shape() const { return shape_; }
+  // What --lr-mult and --wd-mult match, a line each (optim/param_factors.h).
+  const std::vector<std::string>& param_factors() const { return param_factors_; }
   // The complete plan, with gradients reduced as the run does.
   const Plan& plan() const { return plan_; }
   // The complete plan with gradients reduced after each micro-batch (`each`), or once per step.
@@ -45,6 +48,7 @@ class PlannedRun {
   std::vector<RankLayout> layouts_;
   PlanShape shape_;
   Plan plan_;
+  std::vector<std::string> param_factors_;
 };
 
 }  // namespace trifold

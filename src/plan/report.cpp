@@ -143,6 +143,7 @@ class Builder {
     report_.experts = sizes_[Axis::Ep];
     report_.expert_parts = sizes_[Axis::Etp];
     report_.experts_text = experts_text(sizes_);
+    report_.param_factors = planned_.param_factors();
     report_.pipeline = sizes_[Axis::Pp];
     report_.parameters = model_.model.params.global_elements();
     report_.schedule = run_.order.text();
@@ -164,13 +165,26 @@ class Builder {
     return {layers_by_kind(model_.model, model_.others()), heads_of(model_.model, model_.others())};
   }
 
+  // Bytes of the parts of matrices that the rank sends in the updates of a row.
+  double matrix_bytes(const RankLayout& layout, const RankPlan& row) const {
+    if (!make_update_rule(run_.optimizer)->takes_matrices()) return 0;
+    const int first = layout.stages().front().index;
+    const auto updates = std::count_if(row.begin(), row.end(), [&](const Action& action) {
+      return action.kind == ActionKind::Step && action.stage == first;
+    });
+    const MatrixPlan matrices(layout.flat(), sizes_, layout.coords(), layout.zero().stage.optimizer);
+    return static_cast<double>(updates * matrices.sent_elements()) *
+           static_cast<double>(size_of(accumulate_type(run_.dtype)));
+  }
+
   RankUse use_of(int rank, const Plan& plan, bool each) {
     const RankLayout& layout = planned_.layout(rank);
     const RankPlan row = layout.with_residency(plan[static_cast<size_t>(rank)]);
     const GradLayout gradients = layout.gradients(row, reduction_of(run_, each));
     RankUse use;
     use.memory = layout.memory(row, gradients, run_.dtype, run_.optimizer);
-    use.data_bytes = layout.data_traffic(row, gradients, run_.dtype, run_.sum_dtype);
+    use.data_bytes =
+        layout.data_traffic(row, gradients, run_.dtype, run_.sum_dtype) + matrix_bytes(layout, row);
     if (machine_.describes_memory()) {
       const size_t weights = use.memory.parameters / size_of(run_.dtype);
       use.memory.parameters +=
@@ -251,8 +265,25 @@ class Builder {
       cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
                   (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes()) / 2 : 0);
     }
+    if (costs_.update_seconds == 0) add_matrix_seconds(model);  // measured times include it
     model.tied_seconds = tied_seconds();
     return model;
+  }
+
+  // Adds the time in which the busiest rank of a stage makes directions orthogonal (optim/muon.h), at the rate of matrix
+  // products, evenly to the stages of its pipeline rank.
+  void add_matrix_seconds(CostModel& model) const {
+    const std::unique_ptr<UpdateRule> rule = make_update_rule(run_.optimizer);
+    if (!rule->takes_matrices()) return;
+    const double rate = costs_.forecast ? costs_.forecast->hardware.product_rate() : machine_.peak_flops;
+    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank) {
+      const RankLayout& layout = planned_.layout(rank);
+      const MatrixPlan matrices(layout.flat(), sizes_, layout.coords(), layout.zero().stage.optimizer);
+      const double seconds = matrices.most_flops(rule->newton_schulz_steps()) / rate;
+      for (const Stage& stage : layout.stages())
+        model.stages[static_cast<size_t>(stage.index)].step +=
+            seconds / static_cast<double>(layout.stages().size());
+    }
   }
 
   // The first stage's rank sums its embedding gradients with the gradients of the other ranks that use the embedding,

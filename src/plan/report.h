@@ -62,8 +62,9 @@ struct PlanReport {
   int tensor = 1, context = 1, data = 1, pipeline = 1;
   int experts = 1, expert_parts = 1;  // ranks of a stage that share the experts; ranks that cut each expert
   std::string experts_text;           // experts_text of mesh/mesh.h for these
-  std::optional<ExpertReport> dispatch;  // if ranks share experts
-  int64_t parameters = 0;                // parameters of the model; tied ones count once
+  std::optional<ExpertReport> dispatch;    // if ranks share experts
+  int64_t parameters = 0;                  // parameters of the model; tied ones count once
+  std::vector<std::string> param_factors;  // what --lr-mult and --wd-mult match, a line each
   std::string schedule;
   std::optional<AutomaticChoice> automatic;  // for --schedule auto
   int stages_per_rank = 1;

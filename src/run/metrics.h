@@ -127,6 +127,7 @@ struct RunReport : StartReport {
   int64_t eval_samples_asked = 0;
   std::string plan;               // text form, one line per rank
   std::vector<std::string> data;  // the files that are read and the files that are ignored, a line each
+  std::vector<std::string> param_factors;  // what --lr-mult and --wd-mult match, a line each
   // What rates count and losses are means over, for messages.
   const char* unit = "tokens";
   const char* loss_unit = "tokens";

@@ -12,10 +12,11 @@ VocabEmbedding::VocabEmbedding(BlockBuilder& builder, const std::string& name, i
     const ParamId id =
         parts.parts == 1 ? builder.sharded(tokens, {padded_vocab, width}, 0, init, true)
                          : builder.sharded_part(tokens, {padded_vocab, width}, part, parts.parts, init, true);
+    builder.table(id);
     tokens_.push_back({id, builder.params()[id].shard.local.offset[0]});
   }
   const auto table = [&](const char* of, int64_t rows) {
-    return builder.replicated(name + of, {rows, width}, init, true);
+    return builder.table(builder.replicated(name + of, {rows, width}, init, true));
   };
   if (added.positions > 0)
     tables_.push_back({table(".positions.weight", added.position_offset + added.positions), &Batch::positions,

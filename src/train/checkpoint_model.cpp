@@ -215,7 +215,7 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Load
   }
 }
 
-void load_weights(Replica& replica, const std::string& path) {
+void load_weights(Replica& replica, const std::string& path, bool averages) {
   const ParamList& params = replica.layout().params();
   std::vector<NamedTensor> wanted;
   for (int i = 0; i < params.size(); ++i) {
@@ -232,7 +232,9 @@ void load_weights(Replica& replica, const std::string& path) {
     if (exact.data != weight.data) wanted.push_back({wanted.back().spec, exact});
   }
   TensorsOnHost host(std::move(wanted), replica.ops(), replica.compute());
-  open_weights(path).load(host.tensors(), FloatConversion::Allow);
+  CheckpointReader reader = open_weights(path);
+  if (averages) reader = reader.with_averages();
+  reader.load(host.tensors(), FloatConversion::Allow);
   host.put_back();
 }
 

@@ -56,7 +56,8 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 // `stored`. The padding of the vocabulary may always differ, because it is not stored.
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part);
 
-// Loads the weights of `replica` from the checkpoint or Hugging Face folder. Every rank reads its own part.
-void load_weights(Replica& replica, const std::string& path);
+// Loads the weights of `replica` from the checkpoint or Hugging Face folder, or, with `averages`, their exponential
+// averages from the checkpoint. Every rank reads its own part.
+void load_weights(Replica& replica, const std::string& path, bool averages = false);
 
 }  // namespace trifold

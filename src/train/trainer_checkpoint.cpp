@@ -136,10 +136,21 @@ void leave_out_head(std::vector<NamedTensor>& wanted, const ParamList& params, c
   std::erase_if(wanted, [&](const NamedTensor& tensor) { return missing.count(tensor.spec.name) > 0; });
 }
 
+// Whether averages of weights are wanted and stored; leaves them out of `wanted` if they are not stored.
+bool leave_out_missing_average(std::vector<NamedTensor>& wanted, const CheckpointReader& from) {
+  const auto is_average = [](const std::string& name) { return kind_of_tensor(name) == kAverageKind; };
+  const bool stored = std::any_of(from.tensors().begin(), from.tensors().end(),
+                                  [&](const TensorInfo& tensor) { return is_average(tensor.name); });
+  if (!stored) std::erase_if(wanted, [&](const NamedTensor& tensor) { return is_average(tensor.spec.name); });
+  return std::any_of(wanted.begin(), wanted.end(),
+                     [&](const NamedTensor& tensor) { return is_average(tensor.spec.name); });
+}
+
 }  // namespace
 
 std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, bool new_optimizer) {
   std::optional<CheckpointReader> reader;
+  bool averaged = false;
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
     reader.emplace(open_weights(path));
     compare_checkpoint_model(reader->meta().model, to_json(config_.model), part);
@@ -154,12 +165,14 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     if (part != LoadPart::All || new_optimizer) keep_weights(wanted);
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
     if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
+    averaged = leave_out_missing_average(wanted, *reader);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
     hugging_face_ = reader->meta().state.value(kKeptFields, nlohmann::json());
     return {};
   });
   optimizer_.refresh_weights(replica_.compute());
+  if (!averaged) optimizer_.restart_average(replica_.compute());
   optimizer_.release();
   if (loads_) loads_->take_biases();
   const std::string from = reader->directory().string();
@@ -172,6 +185,8 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};
   std::vector<std::string> changes = changes_since(reader->meta());
   resume_at(reader->meta(), changes);
+  if (config_.optimizer.ema && !averaged)
+    changes.push_back("--ema: the average of the weights begins with the weights of " + from);
   if (new_optimizer) {
     optimizer_began_ = updates_before(steps_done_);
     changes.emplace_back("--no-load-optim: the optimizer state begins anew");

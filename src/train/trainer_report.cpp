@@ -207,6 +207,7 @@ RunReport Trainer::report() {
     report.eval_samples_asked = config_.eval.eval_iters * *config_.batch.global_batch_size;
   }
   report.plan = to_string(plan_);
+  report.param_factors = planned_->param_factors();
   report.unit = family_of_model(config_.model).unit;
   report.loss_unit = family_of_model(config_.model).loss_unit;
   return report;

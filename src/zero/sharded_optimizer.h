@@ -8,8 +8,8 @@
 // al., "ZeRO-Offload", USENIX ATC 2021, updates on the CPU instead).
 #pragma once
 
-#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +20,8 @@
 #include "optim/step_numbers.h"
 #include "optim/update_rule.h"
 #include "zero/param_store.h"
+#include "zero/state_layout.h"
+#include "zero/whole_matrices.h"
 
 namespace trifold {
 
@@ -49,21 +51,25 @@ class ShardedOptimizer {
   void visit_counted(FunctionRef<void(Tensor values)> use, Stream& stream) const;
   // Called after the pieces were overwritten: updates the weights on all ranks to match.
   void refresh_weights(Stream& stream);
-  // Bytes in the memory of the computing device: masters and state, or the window if they are in a file.
+  // Sets the average of the weights (OptimizerConfig::ema) to the weights; no effect without one.
+  void restart_average(Stream& stream);
+  // Bytes in the memory of the computing device: masters and state, or the window if they are in a file; and memory for
+  // whole matrices and for state that is stored in 16 bits.
   size_t bytes() const {
-    if (weights_.state_on_host()) return 0;
-    return file_.bytes() > 0 ? window_bytes(parts_, elements_, dtype_) : buffer_.bytes();
+    const size_t work = wide_.bytes() + (matrices_ ? matrices_->bytes() : 0);
+    if (weights_.state_on_host()) return work;
+    return work + (file_.bytes() > 0 ? state_.window_bytes(kOffloadWindow) : buffer_.bytes());
   }
   // Bytes off-loaded: to a file, or to host memory if a device computes.
   size_t offloaded_bytes() const { return weights_.state_on_host() ? buffer_.bytes() : file_.bytes(); }
   // Releases the memory of state in a file, after other code has read or written it.
   void release() const;
-  // Bytes of the window of state in a file.
-  static size_t window_bytes(size_t parts, int64_t elements, DType dtype) {
-    return parts * static_cast<size_t>(std::min(elements, kOffloadWindow)) * size_of(dtype);
-  }
-  // Bytes of masters and state for each element that a rank owns.
+  // Bytes of masters and state for each element that a rank owns; the most of all parameters.
   static size_t bytes_per_element(const OptimizerConfig& config, DType dtype);
+  // Bytes of memory for whole matrices and for state that is stored in 16 bits, of the rank at `coords`; `sharded`: it
+  // owns slices.
+  static size_t work_bytes(const FlatLayout& layout, const MeshSizes& sizes, const MeshCoords& coords,
+                           bool sharded, const OptimizerConfig& config, DType dtype);
 
  private:
   Tensor part(size_t index, const FlatLayout::Segment& segment) const;
@@ -73,9 +79,26 @@ class ShardedOptimizer {
   void stream_through(size_t unit, Use&& use) const;
   void expect(const FlatLayout::Segment& segment) const;
   void release(const FlatLayout::Segment& segment) const;
-  void update_unit(size_t unit, int version, StepValues& values, Stream& stream);
+  // Replaces the gradients of a unit's matrices by orthogonal directions, if the rule takes matrices.
+  void direct_unit(size_t unit, int version, const StepValues& values, Stream& stream);
+  void update_unit(size_t unit, int version, const StepValues& values, Stream& stream);
+  // The update of a segment some of whose state is stored in 16 bits.
+  void update_narrow(const FlatLayout::Segment& segment, int version, const StepValues& values,
+                     Stream& stream);
+  Tensor average(const FlatLayout::Segment& segment) const;
+  void update_average(const FlatLayout::Segment& segment, int version, Stream& stream);
   Slice slice_of(const FlatLayout::Segment& segment, int version) const;
-  double decay_of(ParamId id) const { return layout_.params()[id].decay ? weight_decay_ : 0; }
+  // What differs between parameters: the factor of the rate, the weight decay, and whether the rule takes it for a matrix.
+  struct Factors {
+    double lr = 1, decay = 0;
+    bool matrix = false;
+    bool operator==(const Factors&) const = default;
+  };
+  const Factors& factors_of(ParamId id) const { return factors_[static_cast<size_t>(id.index)]; }
+  void find_factors(const OptimizerConfig& config);
+  void find_rounding(uint64_t seed);
+  // The values of a step for a parameter, with its rate and, once it is known, its trust ratio.
+  StepValues values_of(ParamId id, StepValues values) const;
   // Fills numbers_ with the scalars of each parameter, including trust ratios if ratios_ is filled.
   void send_numbers(StepValues values, Stream& stream);
   // Fills ratios_.
@@ -87,17 +110,22 @@ class ShardedOptimizer {
   const GradientBuffer& grads_;
   const OpTable& ops_;
   std::unique_ptr<UpdateRule> rule_;
-  double weight_decay_;
-  DType dtype_;  // type of masters and state
+  std::optional<double> average_;  // decay of the average of the weights
+  DType dtype_;                    // type of masters, and of state while it is computed
   bool masters_;
-  size_t parts_;                                            // masters, if any, and states
+  StateLayout state_;
   int64_t elements_;                                        // elements owned, with padding
   std::vector<std::vector<FlatLayout::Segment>> segments_;  // by unit
   // The segments joined (FlatLayout::joined), so that each is updated with one call; empty if each parameter has its
   // own trust ratio, or if state streams through a window.
   std::vector<std::vector<FlatLayout::Segment>> runs_;
-  Buffer buffer_;    // masters, if any; then each state
-  FileMemory file_;  // holds these if they are off-loaded
+  std::vector<Factors> factors_;  // by parameter
+  Buffer buffer_;                 // memory of state_
+  FileMemory file_;               // holds these if they are off-loaded
+  Buffer wide_;                   // a window of state that is stored in 16 bits
+  std::vector<RandomRounding>
+      rounding_;  // by tensor of the state and parameter, without the step; empty without wide_
+  std::unique_ptr<WholeMatrices> matrices_;
   // For rules that need norms, by parameter: sums of squares of weights and directions, and the trust ratios.
   Buffer squares_;  // f64 [2, chunks of the largest segment]
   std::vector<ExactSum> sums_;

@@ -143,6 +143,20 @@ std::vector<Case> cases() {
       config.optimizer.optimizer = kind;
       config.zero.zero_stage = 1;
     });
+  // Tensor ranks exchange more than four messages at once.
+  add("muon", run, [](PretrainConfig& config) {
+    config.optimizer.optimizer = OptimizerKind::Muon;
+    config.optimizer.ema = 0.9;
+  });
+  add("muon_zero", on_mesh(run, 2), [](PretrainConfig& config) {
+    config.optimizer.optimizer = OptimizerKind::Muon;
+    config.optimizer.lr_mult = {{"*.bias", 2}};
+    config.zero.zero_stage = 1;
+  });
+  add("moments", on_mesh(run, 2), [](PretrainConfig& config) {
+    config.optimizer.exp_avg_dtype = config.optimizer.exp_avg_sq_dtype = MomentType::Bf16;
+    config.zero.zero_stage = 2;
+  });
   return all;
 }
 

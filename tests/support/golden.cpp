@@ -121,6 +121,30 @@ std::map<std::string, GoldenCase> load_golden_layers() {
   return cases;
 }
 
+std::map<std::string, GoldenMatrix> load_golden_matrices() {
+  const Json file = load("muon_torch.json");
+  std::map<std::string, GoldenMatrix> matrices;
+  for (const auto& [name, entry] : file.at("matrices").items())
+    matrices[name] = {.shape = entry.at("shape"),
+                      .weight = entry.at("weight"),
+                      .gradients = entry.at("gradients"),
+                      .results = entry.at("results")};
+  return matrices;
+}
+
+GoldenGpt load_golden_muon(const std::string& model) {
+  GoldenGpt golden = load_golden_gpt(model + "_torch.json");
+  const Json file = load("muon_torch.json");
+  const Json& run = file.at("runs").at(model);
+  golden.losses = run.at("losses").get<std::vector<double>>();
+  golden.grad_norms = run.at("grad_norms").get<std::vector<double>>();
+  for (GoldenParameter& parameter : golden.parameters) {
+    parameter.gradient.clear();
+    parameter.final_sum_squares = run.at("final_sum_squares").at(parameter.name);
+  }
+  return golden;
+}
+
 std::vector<GoldenRule> load_golden_optimizers() {
   const Json file = load("optimizers_torch.json");
   const auto size = file.at("size").get<size_t>();

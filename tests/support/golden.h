@@ -5,6 +5,7 @@
 //   bert_torch.json    ten training steps of a BERT        (tools/reference/bert_torch.py)
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
 //   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
+//   muon_torch.json    three steps of matrices, and ten of two models  (tools/reference/muon_torch.py writes it)
 //
 // Everything is f64 and was computed in f64; the values read here are exactly PyTorch's doubles.
 #pragma once
@@ -105,9 +106,22 @@ struct GoldenRule {
   std::vector<GoldenUpdates> tensors;
 };
 
+// Three steps of Muon for one matrix, with the rate 0.05 and the decay 0.1.
+struct GoldenMatrix {
+  std::vector<int64_t> shape;
+  std::vector<double> weight;
+  std::vector<std::vector<double>> gradients;  // gradients of each step
+  std::map<std::string, std::vector<double>>
+      results;  // the weights at the end, by "<scale>" or "<scale> nesterov"
+};
+
 // All throw std::runtime_error, or nlohmann's errors, if the file is missing or has an unexpected format.
 GoldenGpt load_golden_gpt(const std::string& name = "gpt_torch.json");
 std::map<std::string, GoldenCase> load_golden_layers();
 std::vector<GoldenRule> load_golden_optimizers();
+std::map<std::string, GoldenMatrix> load_golden_matrices();
+// A golden GPT whose losses, norms and final sums come from a run with Muon: "gpt" or "llama". It has no gradients,
+// because directions overwrite them.
+GoldenGpt load_golden_muon(const std::string& model);
 
 }  // namespace trifold::test

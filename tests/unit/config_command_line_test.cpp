@@ -146,8 +146,8 @@ TEST(ConfigCommandLine, ListsAllowedValues) {
   };
   expect_contains(refused("--model-type", "roberta"), "--model-type 'roberta' is not known");
   expect_contains(refused("--device", "cpu,cuda"), "--device 'cpu,cuda' is not known");
-  expect_contains(refused("--optimizer", "muon"), "--optimizer 'muon' is not known");
-  expect_contains(refused("--optimizer", "muon"), "give one of adam, lamb, lars, sgd, adagrad");
+  expect_contains(refused("--optimizer", "shampoo"), "--optimizer 'shampoo' is not known");
+  expect_contains(refused("--optimizer", "shampoo"), "give one of adam, lamb, lars, sgd, adagrad, muon");
   expect_contains(refused("--zero-group-size", "nodes"),
                   "--zero-group-size 'nodes' is not possible: give a number of ranks, at least 1, or node");
   expect_contains(refused("--zero-group-size", "0"), "--zero-group-size '0' is not possible");

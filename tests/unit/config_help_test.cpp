@@ -44,8 +44,8 @@ TEST(ConfigHelp, ShowsDefaultsAllowedValuesAndRequiredOptions) {
   const std::string text = help("pretrain", 160);
   expect_contains(text, "Model:\n");
   expect_contains(text, "Learning rate after warm-up. (above 0; required)");
-  expect_contains(text,
-                  "adam, lamb: decay rate of the second moment. (at least 0 and below 1; default 0.999)");
+  expect_contains(
+      text, "adam, lamb, muon: decay rate of the second moment. (at least 0 and below 1; default 0.999)");
   expect_contains(text, "(at least 1; default: 4 x --hidden-size, 8/3 x with a gate)");
   expect_contains(text, "--lr-decay-style constant|linear|cosine|inverse-square-root|WSD");
   expect_contains(text, "Also --tp.");

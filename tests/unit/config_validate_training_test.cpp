@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "support/files.h"
 #include "unit/config_validate_testing.h"
 
 namespace trifold {
@@ -47,10 +48,32 @@ const std::vector<ValidateCase>& training_cases() {
        [](C& c) { c.lr.lr_wsd_decay_style = WsdDecayStyle::Linear; }},
       {"--min-lr 0.0001 has no effect with --lr-decay-style constant",
        [](C& c) { c.lr.lr_decay_style = LrDecayStyle::Constant, c.lr.min_lr = 1e-4; }},
-      {"--adam-beta1 0.8 has no effect without --optimizer adam or lamb: give both, or neither",
+      {"--adam-beta1 0.8 has no effect without --optimizer adam or lamb or muon: give both, or neither",
        [](C& c) { c.optimizer.optimizer = OptimizerKind::Sgd, c.optimizer.adam_beta1 = 0.8; }},
       {"--sgd-momentum 0 has no effect without --optimizer sgd or lars: give both, or neither",
        [](C& c) { c.optimizer.sgd_momentum = 0; }},
+      {"--muon-momentum 0.9 has no effect without --optimizer muon: give both, or neither",
+       [](C& c) { c.optimizer.muon_momentum = 0.9; }},
+      {"--muon-num-ns-steps 0 is not possible",
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Muon, c.optimizer.muon_num_ns_steps = 0; }},
+      {"--optimizer muon with --offload /disk is not possible, because an update streams files through windows",
+       [](C& c) { c.optimizer.optimizer = OptimizerKind::Muon, c.zero.offload = Offload::parse("/disk"); }},
+      {"--exp-avg-dtype bf16 has no effect without --optimizer adam",
+       [](C& c) {
+         c.optimizer.optimizer = OptimizerKind::Muon, c.optimizer.exp_avg_dtype = MomentType::Bf16;
+       }},
+      {"--exp-avg-sq-dtype bf16 is not possible with --f64",
+       [](C& c) { c.precision.f64 = true, c.optimizer.exp_avg_sq_dtype = MomentType::Bf16; }},
+      {"--wd-mult *=2 has no effect without --weight-decay above 0",
+       [](C& c) {
+         c.optimizer.weight_decay = 0, c.optimizer.wd_mult = {{"*", 2}};
+       }},
+      {"--ema 1 is not possible", [](C& c) { c.optimizer.ema = 1; }},
+      {"--ema 0.9 is not possible with --no-save-optim, because the average is saved with the optimizer state",
+       [](C& c) {
+         c.optimizer.ema = 0.9, c.checkpoint.save = "x", c.checkpoint.save_interval = 1;
+         c.checkpoint.no_save_optim = true;
+       }},
       {"--adagrad-eps 1e-08 has no effect without --optimizer adagrad",
        [](C& c) { c.optimizer.optimizer = OptimizerKind::Lamb, c.optimizer.adagrad_eps = 1e-8; }},
       {"--sgd-momentum 1 is not possible",
@@ -174,6 +197,16 @@ TEST(ConfigValidateTraining, EpochsDetermineTheLength) {
   } catch (const Error& error) {
     expect_contains(error.what(), "--lr-warmup-iters 30 is not below --lr-decay-iters 30");
   }
+}
+
+TEST(ParamFactor, IsAPatternAndAFactor) {
+  EXPECT_EQ(ParamFactor::parse("*.bias=0.5"), (ParamFactor{"*.bias", 0.5}));
+  EXPECT_EQ(ParamFactor::parse("a=b=2").pattern, "a=b");
+  EXPECT_EQ(ParamFactor::parse("*=0").text(), "*=0");
+  for (const char* text : {"", "*", "=2", "*=", "*=x", "*=-1", "*=inf", "*=nan"})
+    EXPECT_NE(test::error_of([&] { ParamFactor::parse(text); }).find("give a pattern of names"),
+              std::string::npos)
+        << text;
 }
 
 }  // namespace

@@ -125,11 +125,15 @@ def learning_rate(step):
     return low + (top - low) * 0.5 * (1 + math.cos(math.pi * (done - warmup) / (decay - warmup)))
 
 
-def reference(made_by, entries, loss_of, batches=None):
+def adamw(groups):
+    return torch.optim.AdamW(groups, betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]), eps=CONFIG["adam_eps"])
+
+
+def reference(made_by, entries, loss_of, batches=None, make_optimizer=None):
     """Ten training steps of the model whose loss is loss_of(parameters by name, ids, labels), as a golden file's dict.
 
     With `batches` ([steps][samples][numbers]) the loss is loss_of(parameters, all samples of a global batch): its
-    divisors may be those of the whole batch.
+    divisors may be those of the whole batch. make_optimizer(parameters by name) replaces AdamW.
     """
     torch.set_num_threads(1)
     p = {name: initial(t, shape, offset, scale) for t, (name, shape, offset, scale, _) in enumerate(entries)}
@@ -138,7 +142,7 @@ def reference(made_by, entries, loss_of, batches=None):
                for name, shape, offset, scale, decayed in entries]
     groups = [{"params": [p[e[0]] for e in entries if e[4] is decayed],
                "weight_decay": CONFIG["weight_decay"] if decayed else 0.0} for decayed in (True, False)]
-    adam = torch.optim.AdamW(groups, betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]), eps=CONFIG["adam_eps"])
+    adam = make_optimizer(p) if make_optimizer else adamw(groups)
 
     tokens = batches or training_tokens()
     micros = 1 if batches else CONFIG["global_batch_size"] // CONFIG["micro_batch_size"]

@@ -143,6 +143,7 @@ OptionTable options_of(GenerateConfig& config) {
   OptionTable table;
   table.group("Text");
   table.add("load", &config.load, "Folder of the checkpoint.").need().names("DIR", FileUse::Loaded);
+  add_load_ema(table, config.load_ema);
   table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.");
   table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
   table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
@@ -174,6 +175,7 @@ OptionTable options_of(EvaluateConfig& config) {
   table.add("load", &config.load, "Folder of the checkpoint; it holds the model.")
       .need()
       .names("DIR", FileUse::Loaded);
+  add_load_ema(table, config.load_ema);
   add_data(table, config.data);
   for (const char* name : {"tokenizer-type", "tokenizer-model"})
     table.change(name).absent("as the model was trained");
@@ -273,6 +275,7 @@ OptionTable options_of(ConvertConfig& config) {
            "Folder for the converted model; for a recommender a file that ends in .onnx or .safetensors.")
       .need()
       .names("DIR", FileUse::Filled);
+  add_load_ema(table, config.load_ema);
   add_dtype(table, config.dtype);
   table
       .add("max-file-size", &config.max_file_size,

@@ -174,15 +174,30 @@ struct Names<WsdDecayStyle> {
                                                   {WsdDecayStyle::MinusSqrt, "minus_sqrt"}};
 };
 
-// adam is AdamW, as in Megatron-LM.
-enum class OptimizerKind { Adam, Lamb, Lars, Sgd, Adagrad };
+// adam is AdamW, as in Megatron-LM. muon is Muon for matrices and AdamW for all other parameters.
+enum class OptimizerKind { Adam, Lamb, Lars, Sgd, Adagrad, Muon };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr Named<OptimizerKind> kAll[] = {{OptimizerKind::Adam, "adam"},
-                                                  {OptimizerKind::Lamb, "lamb"},
-                                                  {OptimizerKind::Lars, "lars"},
-                                                  {OptimizerKind::Sgd, "sgd"},
-                                                  {OptimizerKind::Adagrad, "adagrad"}};
+  static constexpr Named<OptimizerKind> kAll[] = {
+      {OptimizerKind::Adam, "adam"}, {OptimizerKind::Lamb, "lamb"},       {OptimizerKind::Lars, "lars"},
+      {OptimizerKind::Sgd, "sgd"},   {OptimizerKind::Adagrad, "adagrad"}, {OptimizerKind::Muon, "muon"}};
+};
+
+// The factor of Muon's direction, an orthogonal matrix of r rows and c columns: sqrt(max(r, c)), sqrt(r / c), or
+// sqrt(max(1, r / c)).
+enum class MuonScaleMode { Spectral, UnitRmsNorm, ShapeScaling };
+template <>
+struct Names<MuonScaleMode> {
+  static constexpr Named<MuonScaleMode> kAll[] = {{MuonScaleMode::Spectral, "spectral"},
+                                                  {MuonScaleMode::UnitRmsNorm, "unit_rms_norm"},
+                                                  {MuonScaleMode::ShapeScaling, "shape_scaling"}};
+};
+
+// The type in which a moment of Adam is stored.
+enum class MomentType { Fp32, Bf16 };
+template <>
+struct Names<MomentType> {
+  static constexpr Named<MomentType> kAll[] = {{MomentType::Fp32, "fp32"}, {MomentType::Bf16, "bf16"}};
 };
 
 // Whether a step multiplies the rate of each tensor by a ratio of norms of the whole tensor.

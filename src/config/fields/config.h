@@ -235,9 +235,10 @@ struct FinetuneConfig {
 
 // `trifold generate`: the model is read from the checkpoint, and so is its tokenizer unless one is given here.
 struct GenerateConfig {
-  std::string load;    // required: directory of the checkpoint
-  DataConfig data;     // only the tokenizer's fields are used
-  std::string prompt;  // may be empty
+  std::string load;       // required: directory of the checkpoint
+  bool load_ema = false;  // the exponential average of the weights, from a run with --ema
+  DataConfig data;        // only the tokenizer's fields are used
+  std::string prompt;     // may be empty
   int64_t max_new_tokens = 256;
   double temperature = 1.0;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all tokens
@@ -249,8 +250,9 @@ struct GenerateConfig {
 
 // `trifold evaluate`: the model is read from the checkpoint, and so is its tokenizer unless one is given here.
 struct EvaluateConfig {
-  std::string load;  // required
-  DataConfig data;   // data_path is required
+  std::string load;       // required
+  bool load_ema = false;  // the exponential average of the weights, from a run with --ema
+  DataConfig data;        // data_path is required
   Split part = Split::Valid;
   // Batches of micro_batch_size * data-parallel size sequences; the whole split.
   std::optional<int64_t> eval_iters;
@@ -299,6 +301,7 @@ struct ReshardConfig {
 struct ConvertConfig {
   std::string load;            // required: a checkpoint, or a folder with config.json and safetensors files
   std::string save;            // required
+  bool load_ema = false;       // the exponential average of the weights, from a run with --ema
   std::optional<DType> dtype;  // type of all tensors; unchanged
   double max_file_size = 5;    // GB (1e9 bytes) per safetensors file
   std::optional<int64_t> seq_length;  // length in the written checkpoint; all positions of the model

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "config/fields/choices.h"
+#include "config/fields/values.h"
 #include "core/dtype.h"
 
 namespace trifold {
@@ -51,6 +53,18 @@ struct OptimizerConfig {
   double lars_eta = 0.001;
   double lars_eps = 0;
   double adagrad_eps = 1e-10;
+  // muon (optim/muon.h); the defaults are Moonshot's, with which the rate and decay of AdamW serve
+  double muon_momentum = 0.95;
+  bool muon_no_nesterov = false;
+  int64_t muon_num_ns_steps = 5;
+  MuonScaleMode muon_scale_mode = MuonScaleMode::Spectral;
+  double muon_extra_scale_factor = 0.2;
+  // adam: the types in which the moments are stored
+  MomentType exp_avg_dtype = MomentType::Fp32;
+  MomentType exp_avg_sq_dtype = MomentType::Fp32;
+  // Factors of the rate and of the decay by parameter (optim/param_factors.h); the last matching pattern decides.
+  std::vector<ParamFactor> lr_mult = {}, wd_mult = {};
+  std::optional<double> ema = {};  // decay of the exponential average of the weights; absent: no average
 };
 
 // The type of weights and activations: at most one of the flags is set; f32 if none is. With 16-bit types, gradients of

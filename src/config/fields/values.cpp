@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "config/fields/nearest.h"
@@ -68,6 +70,24 @@ WindowSize WindowSize::parse(std::string_view text) {
       "'{}' is not possible: give two numbers, of positions before and after a token, such as 127,0; -1 stands for all",
       printable(text));
 }
+
+ParamFactor ParamFactor::parse(std::string_view text) {
+  const size_t equals = text.rfind('=');
+  std::optional<double> factor;
+  if (equals != text.npos && equals > 0) try {
+      factor = parse_double(text.substr(equals + 1));
+    } catch (const Error&) {
+      factor.reset();
+    }
+  if (!factor || !(*factor >= 0) || !std::isfinite(*factor))
+    bad_input(
+        "'{}' is not possible: give a pattern of names of parameters and a factor of at least 0, such as "
+        "*.bias=0.5",
+        printable(text));
+  return {std::string(text.substr(0, equals)), *factor};
+}
+
+std::string ParamFactor::text() const { return fmt::format("{}={}", pattern, factor); }
 
 GroupSize GroupSize::parse(std::string_view text) {
   if (text == kNode) return {};

@@ -44,6 +44,16 @@ struct WindowSize {
   std::string text() const { return std::to_string(left) + "," + std::to_string(right); }
 };
 
+// --lr-mult and --wd-mult PATTERN=FACTOR: a factor for the parameters whose names match a pattern of the shell.
+struct ParamFactor {
+  std::string pattern;
+  double factor = 1;
+
+  bool operator==(const ParamFactor&) const = default;
+  static ParamFactor parse(std::string_view text);
+  std::string text() const;
+};
+
 // --zero-group-size: a number of ranks, or the ranks of a node.
 struct GroupSize {
   static constexpr std::string_view kBounds = "at least 1";

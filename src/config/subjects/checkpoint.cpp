@@ -112,6 +112,12 @@ void add_optimizer_state(OptionTable& table, CheckpointConfig& checkpoint) {
       .excludes("auto-resume", "which continues a run with its optimizer state", "leave one of them out");
 }
 
+void add_load_ema(OptionTable& table, bool& load_ema) {
+  table.add(
+      "load-ema", &load_ema,
+      "Take the exponential average of the weights, which a run with --ema keeps, instead of the weights.");
+}
+
 void add_model_folders(OptionTable& table, CheckpointConfig& checkpoint) {
   table
       .add("save-hf", &checkpoint.save_hf,

@@ -129,9 +129,83 @@ void add_lengths_in_samples(OptionTable& table, BatchConfig& batch, LrConfig& lr
       .only_with({"lr-decay-style", "WSD"});
 }
 
+namespace {
+
+void add_muon(OptionTable& table, OptimizerConfig& optimizer) {
+  table.add("muon-momentum", &optimizer.muon_momentum, "muon: decay rate of the momentum of matrices.")
+      .fraction()
+      .only_with({"optimizer", "muon"});
+  table
+      .add("muon-no-nesterov", &optimizer.muon_no_nesterov,
+           "muon: take the momentum itself for the direction, without Nesterov's look-ahead.")
+      .only_with({"optimizer", "muon"});
+  table
+      .add("muon-num-ns-steps", &optimizer.muon_num_ns_steps,
+           "muon: iterations of Newton and Schulz that make a direction orthogonal.")
+      .range(1, 100)
+      .also("muon-ns-steps")
+      .only_with({"optimizer", "muon"});
+  table
+      .add(
+          "muon-scale-mode", &optimizer.muon_scale_mode,
+          "muon: factor of the direction of a matrix of r rows and c columns: sqrt(max(r, c)), sqrt(r / c), or "
+          "sqrt(max(1, r / c)).")
+      .only_with({"optimizer", "muon"});
+  table
+      .add(
+          "muon-extra-scale-factor", &optimizer.muon_extra_scale_factor,
+          "muon: another factor of the direction. With 0.2 and spectral an update is as large as one of adam, whose "
+          "--lr and --weight-decay then serve.")
+      .positive()
+      .only_with({"optimizer", "muon"});
+}
+
+void add_moments(OptionTable& table, OptimizerConfig& optimizer) {
+  const auto add = [&](const char* name, MomentType* field, const char* help) {
+    table.add(name, field, help)
+        .only_with({"optimizer", "adam"})
+        .excludes("f64", "because f64 is for numerical checks, which rounding to bf16 would defeat",
+                  "leave it out")
+        .only_for("bf16");
+  };
+  add("exp-avg-dtype", &optimizer.exp_avg_dtype,
+      "adam: type in which the first moment is stored; values are rounded to bf16 at random, so that means stay.");
+  add("exp-avg-sq-dtype", &optimizer.exp_avg_sq_dtype,
+      "adam: type in which the second moment is stored, as --exp-avg-dtype.");
+}
+
+void add_factors(OptionTable& table, OptimizerConfig& optimizer) {
+  table
+      .add(
+          "lr-mult", &optimizer.lr_mult,
+          "Factors of the learning rate by parameter: patterns of names with * for any characters, ? for one, and "
+          "[01] for one of several, such as '*.bias=2'. The last pattern that matches decides.")
+      .takes("PATTERN=FACTOR ...");
+  table
+      .add("wd-mult", &optimizer.wd_mult,
+           "Factors of --weight-decay by parameter, as --lr-mult; parameters without decay stay without.")
+      .takes("PATTERN=FACTOR ...")
+      .only_with({"weight-decay", kAboveZero}, "because there is no weight decay");
+  table
+      .add(
+          "ema", &optimizer.ema,
+          "Keep an exponential average of the weights, with this decay per step; evaluate, generate and convert take "
+          "it with --load-ema.")
+      .fraction()
+      .absent("no average")
+      .excludes("no-save-optim", "because the average is saved with the optimizer state",
+                "leave one of them out");
+}
+
+}  // namespace
+
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
   table.group("Optimizer");
-  table.add("optimizer", &optimizer.optimizer, "Update rule; adam decouples weight decay (AdamW).")
+  table
+      .add(
+          "optimizer", &optimizer.optimizer,
+          "Update rule; adam decouples weight decay (AdamW). muon makes the momentum of every matrix orthogonal; "
+          "embeddings, the output layer, norms and biases keep adam.")
       .needs(
           {"weight-decay", kAboveZero},
           "because parameters without decay have no trust ratio, so that it would be adam under another name",
@@ -148,15 +222,15 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
       .at_least(0);
   table.add("clip-grad", &optimizer.clip_grad, "Clip gradients to this global norm; 0: no clipping.")
       .at_least(0);
-  table.add("adam-beta1", &optimizer.adam_beta1, "adam, lamb: decay rate of the first moment.")
+  table.add("adam-beta1", &optimizer.adam_beta1, "adam, lamb, muon: decay rate of the first moment.")
       .fraction()
-      .only_with({"optimizer", "adam|lamb"});
-  table.add("adam-beta2", &optimizer.adam_beta2, "adam, lamb: decay rate of the second moment.")
+      .only_with({"optimizer", "adam|lamb|muon"});
+  table.add("adam-beta2", &optimizer.adam_beta2, "adam, lamb, muon: decay rate of the second moment.")
       .fraction()
-      .only_with({"optimizer", "adam|lamb"});
-  table.add("adam-eps", &optimizer.adam_eps, "adam, lamb: added to the root of the second moment.")
+      .only_with({"optimizer", "adam|lamb|muon"});
+  table.add("adam-eps", &optimizer.adam_eps, "adam, lamb, muon: added to the root of the second moment.")
       .positive()
-      .only_with({"optimizer", "adam|lamb"});
+      .only_with({"optimizer", "adam|lamb|muon"});
   table.add("sgd-momentum", &optimizer.sgd_momentum, "sgd, lars: momentum; 0: none.")
       .fraction()
       .only_with({"optimizer", "sgd|lars"});
@@ -173,6 +247,9 @@ void add_optimizer(OptionTable& table, OptimizerConfig& optimizer) {
   table.add("adagrad-eps", &optimizer.adagrad_eps, "adagrad: added to the root of the sum of squares.")
       .positive()
       .only_with({"optimizer", "adagrad"});
+  add_muon(table, optimizer);
+  add_moments(table, optimizer);
+  add_factors(table, optimizer);
 }
 
 namespace {

@@ -98,6 +98,14 @@ std::optional<int> given_group_size(const ZeroConfig& zero) {
 }
 
 void check_zero(const PretrainConfig& config, Problems& problems) {
+  if (config.optimizer.optimizer == OptimizerKind::Muon && config.zero.offloads() &&
+      !config.zero.offloads_to_host())
+    problems.about("offload", "optimizer")
+        .wrong(
+            "--optimizer muon with --offload {} is not possible, because an update streams files through windows, "
+            "and muon needs whole matrices",
+            config.zero.offload.text())
+        .right("leave --offload out, or give another --optimizer");
   if (config.precision.grad_reduce_in_bf16 && sound_sizes(problems)) check_reduce_in_bf16(config, problems);
   const std::optional<int> group = given_group_size(config.zero);
   if (!group || !sound_sizes(problems)) return;

@@ -182,7 +182,8 @@ class Lookup final : public Step {
       : table_(std::move(table)), ids_(std::move(ids)), trained_ids_(std::move(trained_ids)) {
     width_ = table_.view.dims[1].fixed;
     rows_ = table_.view.dims[0];
-    if (parts.is_parameter(table_)) id_ = parts.bases[static_cast<size_t>(table_.base)].param;
+    if (parts.is_parameter(table_))
+      id_ = parts.builder.table(parts.bases[static_cast<size_t>(table_.base)].param);
     trains_ = parts.needs_gradient(table_);
   }
 

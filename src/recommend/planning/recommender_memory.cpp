@@ -135,7 +135,7 @@ std::vector<RecommenderMemory> memory_of_ranks(const RecommenderSetup& given, co
   const ZeroSharing zero = dense_sharing(setup, ranks);
   const FlatLayout layout(model.params, {blocks_of(model)}, 1, mesh.sizes(), zero.group);
   const MemoryReport flat = flat_memory(layout, dense_gradients(layout, zero), setup.dense_dtype(),
-                                        setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{});
+                                        setup.dense_optimizer, zero.stage, 1, 0, ZeroConfig{}, 0);
   const size_t activations = measure_step(setup, model, mesh).total();
   size_t keys = 0;
   for (const ClickTable& table : setup.schema.tables)
