@@ -57,6 +57,8 @@ VARIANTS = {
     "f64": ["--f64", "--tp", 2, "--pp", 2],
     "lamb": ["--optimizer", "lamb", "--dp", 2, "--zero-stage", 1],
     "lars": ["--optimizer", "lars", "--dp", 2, "--zero-stage", 2],
+    "muon": ["--optimizer", "muon", "--dp", 2, "--tp", 2, "--zero-stage", 1, "--lr-mult", "*.bias=2"],
+    "moments": ["--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype", "bf16", "--dp", 2, "--zero-stage", 2, "--ema", 0.9],
     "sgd": ["--optimizer", "sgd", "--dp", 2],
     "adagrad": ["--optimizer", "adagrad", "--pp", 2],
     "dropout": ["--hidden-dropout", 0.1, "--attention-dropout", 0.1, "--tp", 2],
