@@ -4,6 +4,7 @@
 
 #include "config/commands/search_axes.h"
 #include "config/options/bounds.h"
+#include "config/subjects/adapters.h"
 #include "config/subjects/checkpoint.h"
 #include "config/subjects/experts.h"
 #include "config/subjects/log.h"
@@ -40,6 +41,7 @@ PlanConfig::PlanConfig() {
 OptionTable options_of(PretrainConfig& config) {
   OptionTable table;
   add_model(table, config.model);
+  add_adapters(table, config.model.adapters);
   add_data(table, config.data);
   add_other_data(table, config.data);
   add_documents(table, config.data);
@@ -84,6 +86,7 @@ OptionTable options_of(PretrainConfig& config) {
 OptionTable options_of(ModelConfig& config) {
   OptionTable table;
   add_model(table, config);
+  add_adapters(table, config.adapters);
   table.add("bert-head", &config.bert_head, "Output head of a BERT.");
   table.add("class-names", &config.class_names, "Names of the classes.");
   table.add("model-digest", &config.model_digest, "Checksum of the model's file.");
@@ -107,6 +110,7 @@ OptionTable options_of(FinetuneConfig& config) {
   OptionTable table;
   PretrainConfig& run = config.run;
   add_task(table, config);
+  add_adapters(table, run.model.adapters);
   add_tokenizer_of_model(table, run.data);
   add_batch(table, run.batch);
   add_length(table, run.batch, run.seed);
@@ -302,6 +306,10 @@ OptionTable options_of(ConvertConfig& config) {
            "only the rows that differ from it are written.")
       .names("DIR", FileUse::Loaded)
       .absent("all rows are written");
+  table.add(
+      "merge-adapters", &config.merge_adapters,
+      "Low-rank adapters: write a Hugging Face model in which they are added to the weights, instead of the "
+      "adapters in the format of the peft library.");
   add_max_memory(table, config.max_memory);
   return table;
 }

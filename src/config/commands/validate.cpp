@@ -11,6 +11,7 @@
 #include "config/commands/search_axes.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
+#include "config/subjects/adapters.h"
 #include "config/subjects/experts.h"
 #include "config/subjects/memory.h"
 #include "config/subjects/mesh.h"
@@ -31,6 +32,7 @@ void check_run(const PretrainConfig& config, Problems& problems) {
   check_length(config.batch, problems);
   check_router_training(config.model, problems);
   check_upcycling(config, problems);
+  check_adapters_start(config, problems);
   check_data(config.data, problems);
   check_part(config.data, Split::Train, "training", {"split"}, problems);
   check_task_head(config, problems);
@@ -161,6 +163,7 @@ PretrainConfig in_steps(PretrainConfig config, Problems& problems) {
 // The checks that training runs on any data, plans and benchmarks have in common.
 void check_layout(const PretrainConfig& config, Problems& problems) {
   check_model(config.model, problems);
+  check_adapters(config.model, problems);
   check_mesh(config.mesh, problems);
   check_batch(config.batch, config.mesh, problems);
   check_experts_mesh(config, problems);

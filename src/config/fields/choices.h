@@ -72,6 +72,14 @@ struct Names<GeluKind> {
   static constexpr Named<GeluKind> kAll[] = {{GeluKind::Tanh, "tanh"}, {GeluKind::Erf, "erf"}};
 };
 
+// The factor of a low-rank adapter: alpha / rank, or alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732).
+enum class LoraScaling { Standard, RankStabilized };
+template <>
+struct Names<LoraScaling> {
+  static constexpr Named<LoraScaling> kAll[] = {{LoraScaling::Standard, "standard"},
+                                                {LoraScaling::RankStabilized, "rs"}};
+};
+
 // How the router of a mixture of experts turns logits into scores.
 enum class RouterScore { Softmax, Sigmoid };
 template <>

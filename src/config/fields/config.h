@@ -309,7 +309,8 @@ struct ConvertConfig {
   WeightNames names = WeightNames::Trifold;        // names of a recommender's weights in a safetensors file
       // An older checkpoint of a recommender: only rows that differ from it are written.
   std::optional<std::string> changed_since;
-  double max_memory = 256;  // MiB
+  bool merge_adapters = false;  // write the weights that adapters give, instead of the adapters
+  double max_memory = 256;      // MiB
 };
 
 // `trifold bench`: `run` holds GPT-2 124M (12 layers, width 768, 12 heads, 50257 tokens) by default; its train_iters

@@ -11,6 +11,19 @@
 
 namespace trifold {
 
+// Low-rank adapters of linear layers (tensor_parallel/low_rank.h). With a rank, all other weights are frozen.
+struct AdapterConfig {
+  std::optional<int64_t> lora_rank;  // absent: no adapters, everything is trained
+  std::optional<double> lora_alpha;  // stays unset; the rank, see adapter_scale
+  double lora_dropout = 0;
+  std::vector<std::string> lora_targets;  // layers, by name or pattern (config/fields/adapter_targets.h)
+  LoraScaling lora_scaling = LoraScaling::Standard;
+  bool dora = false;  // each output has a trained magnitude (Liu et al., "DoRA", arXiv 2402.09353)
+};
+
+// The factor of an adapter's product. May be called only with a rank.
+double adapter_scale(const AdapterConfig& adapters);
+
 struct ModelConfig {
   ModelType model_type = ModelType::Gpt;
   std::optional<std::string>
@@ -119,6 +132,7 @@ struct ModelConfig {
   int64_t num_tokentypes = 2;                  // 1: all tokens are of one type; 0: no embedding of types
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // for HeadKind::Classes
+  AdapterConfig adapters;
 };
 
 constexpr int64_t kMostPredictionModules = 4;
