@@ -68,27 +68,40 @@ FlatLayout::FlatLayout(ParamList list, const std::vector<std::vector<int>>& stag
     else
       unit_of_[static_cast<size_t>(i)] = unit_of(*params[{i}].tied_to);
   }
+  place_units(false);
+  trained_elements_ = elements_;
+  trained_shard_elements_ = shard_elements_;
+  place_units(true);
   find_units_of_blocks();
 }
 
-// Parameters summed over different data axes are sharded over different ranks, so they get separate units.
+// Parameters summed over different data axes are sharded over different ranks, so they get separate units; so do frozen
+// ones.
 void FlatLayout::add_units(int lowest_block, const std::vector<ParamId>& ids) {
-  std::vector<std::pair<AxisSet, std::vector<ParamId>>> by_axes;
+  struct Members {
+    AxisSet data;
+    bool frozen;
+    std::vector<ParamId> ids;
+  };
+  std::vector<Members> groups;
   for (ParamId id : ids) {
     const AxisSet data = params_[id].shard.data_axes();
-    auto found =
-        std::find_if(by_axes.begin(), by_axes.end(), [&](const auto& each) { return each.first == data; });
-    if (found == by_axes.end()) found = by_axes.insert(by_axes.end(), {data, {}});
-    found->second.push_back(id);
+    const bool frozen = params_[id].frozen;
+    auto found = std::find_if(groups.begin(), groups.end(), [&](const Members& each) {
+      return each.data == data && each.frozen == frozen;
+    });
+    if (found == groups.end()) found = groups.insert(groups.end(), Members{data, frozen, {}});
+    found->ids.push_back(id);
   }
-  if (by_axes.empty()) by_axes.push_back({kDataAxes, {}});
-  for (auto& [data, members] : by_axes) add_unit(lowest_block, data, std::move(members));
+  if (groups.empty()) groups.push_back({kDataAxes, false, {}});
+  for (Members& members : groups)
+    add_unit(lowest_block, members.data, members.frozen, std::move(members.ids));
 }
 
 // Gradients that are first summed over other axes are at the front. Gradients with the same set of ranks are one part,
 // which needs one collective; larger sets come first. Within a part, parameters with weight decay precede the others,
 // so that an update has few segments.
-void FlatLayout::add_unit(int lowest_block, AxisSet data, std::vector<ParamId> ids) {
+void FlatLayout::add_unit(int lowest_block, AxisSet data, bool frozen, std::vector<ParamId> ids) {
   const auto order = [&](ParamId id) {
     const RankSet ranks = params_[id].shard.summed_first();
     return std::tuple(ranks.axes.empty(), ranks.tensor_copies != 0, ranks.axes, ranks.tensor_copies,
@@ -100,23 +113,31 @@ void FlatLayout::add_unit(int lowest_block, AxisSet data, std::vector<ParamId> i
   unit.data = data;
   unit.slices = slices_of(data, sizes_, group_);
   unit.groups = sizes_.ranks(data) / unit.slices;
-  unit.begin = elements_;
-  unit.shard_begin = shard_elements_;
-  for (ParamId id : ids) {
-    offsets_[static_cast<size_t>(id.index)] = elements_;
-    unit_of_[static_cast<size_t>(id.index)] = static_cast<int>(units_.size());
-    const int64_t begin = elements_;
-    elements_ += grains(params_, id);
-    const RankSet ranks = params_[id].shard.summed_first();
-    if (ranks.axes.empty()) continue;
-    if (unit.first.empty() || unit.first.back().ranks != ranks) unit.first.push_back({ranks, begin, begin});
-    unit.first.back().end = elements_;
-  }
-  elements_ = unit.begin + round_up(elements_ - unit.begin, kGrain * unit.slices);
-  unit.end = elements_;
+  unit.frozen = frozen;
+  for (ParamId id : ids) unit_of_[static_cast<size_t>(id.index)] = static_cast<int>(units_.size());
   unit.params = std::move(ids);
-  shard_elements_ += unit.slice_elements();
   units_.push_back(std::move(unit));
+}
+
+// Gives the frozen units, or the others, their places in the flat buffers.
+void FlatLayout::place_units(bool frozen) {
+  for (Unit& unit : units_) {
+    if (unit.frozen != frozen) continue;
+    unit.begin = elements_;
+    unit.shard_begin = shard_elements_;
+    for (ParamId id : unit.params) {
+      offsets_[static_cast<size_t>(id.index)] = elements_;
+      const int64_t begin = elements_;
+      elements_ += grains(params_, id);
+      const RankSet ranks = params_[id].shard.summed_first();
+      if (ranks.axes.empty() || frozen) continue;
+      if (unit.first.empty() || unit.first.back().ranks != ranks) unit.first.push_back({ranks, begin, begin});
+      unit.first.back().end = elements_;
+    }
+    elements_ = unit.begin + round_up(elements_ - unit.begin, kGrain * unit.slices);
+    unit.end = elements_;
+    shard_elements_ += unit.slice_elements();
+  }
 }
 
 int64_t FlatLayout::largest_slice() const {
@@ -182,7 +203,7 @@ std::vector<FlatLayout::Segment> FlatLayout::joined(std::span<const Segment> seg
   return runs;
 }
 
-std::vector<Tensor> FlatLayout::views(Tensor flat) const {
+std::vector<Tensor> FlatLayout::views(Tensor trained, Tensor frozen) const {
   std::vector<Tensor> views;
   for (int i = 0; i < params_.size(); ++i) {
     const ParamId id{i};
@@ -191,7 +212,9 @@ std::vector<Tensor> FlatLayout::views(Tensor flat) const {
       continue;
     }
     const Shape& shape = params_[id].shard.local.extent;
-    const int64_t begin = offset(params_.stored(id) ? id : *params_[id].tied_to);
+    const int64_t begin =
+        offset(params_.stored(id) ? id : *params_[id].tied_to) - (params_[id].frozen ? trained_elements_ : 0);
+    const Tensor& flat = params_[id].frozen ? frozen : trained;
     views.push_back(flat.rows(begin, begin + shape.elements()).reshape(shape));
   }
   return views;

@@ -7,6 +7,10 @@
 //   slice     an equal part of a unit, one for each rank of a sharding group (Rajbhandari et al., "ZeRO", SC 2020)
 //   segment   the part of one parameter that is in a given slice or unit
 //
+// Frozen parameters (ParamSpec::frozen) form units of their own, which are only published and gathered. They follow all
+// others in the flat buffers, so that the buffers of gradients and optimizer state, which do not have them, are
+// prefixes of the layout.
+//
 // Parameters and slices begin at multiples of kGrain elements, so a sum in chunks of kGrain elements has the same
 // chunks for any number of ranks.
 #pragma once
@@ -49,6 +53,7 @@ class FlatLayout {
     AxisSet data;                    // its gradients are summed over these axes last, and sharded over them
     int slices = 1;                  // one for each rank of a sharding group
     int groups = 1;                  // sharding groups along `data`, each of which holds all slices
+    bool frozen = false;             // its parameters have no gradients
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;
     int64_t shard_begin = 0;  // offset of one rank's slice in buffers that hold only slices
@@ -78,6 +83,9 @@ class FlatLayout {
   int64_t elements() const { return elements_; }
   // Elements of one slice of every unit together, and of the largest slice.
   int64_t shard_elements() const { return shard_elements_; }
+  // Elements of trained units, which come first, and of one slice of each.
+  int64_t trained_elements() const { return trained_elements_; }
+  int64_t trained_shard_elements() const { return trained_shard_elements_; }
   int64_t largest_slice() const;
   // The index in the flat buffers of a parameter that is stored on this rank.
   int64_t offset(ParamId id) const { return offsets_[static_cast<size_t>(id.index)]; }
@@ -104,12 +112,14 @@ class FlatLayout {
   // first. Padding is zero in gradients, weights and optimizer state, and stays zero.
   static std::vector<Segment> joined(std::span<const Segment> segments,
                                      FunctionRef<bool(ParamId, ParamId)> alike);
-  // One view for each parameter into `flat`, which has elements() elements; an empty tensor if it is not held.
-  std::vector<Tensor> views(Tensor flat) const;
+  // One view for each parameter into `trained`, which has trained_elements() elements, or `frozen`, which has the
+  // others; an empty tensor if it is not held.
+  std::vector<Tensor> views(Tensor trained, Tensor frozen) const;
 
  private:
   void add_units(int lowest_block, const std::vector<ParamId>& ids);
-  void add_unit(int lowest_block, AxisSet data, std::vector<ParamId> ids);
+  void add_unit(int lowest_block, AxisSet data, bool frozen, std::vector<ParamId> ids);
+  void place_units(bool frozen);
   void find_units_of_blocks();
 
   ParamList params_;
@@ -119,8 +129,8 @@ class FlatLayout {
   std::vector<int64_t> offsets_;  // by parameter
   std::vector<int> unit_of_;
   std::vector<std::vector<int>> units_of_block_;
-  int64_t elements_ = 0;
-  int64_t shard_elements_ = 0;
+  int64_t elements_ = 0, trained_elements_ = 0;
+  int64_t shard_elements_ = 0, trained_shard_elements_ = 0;
 };
 
 }  // namespace trifold

@@ -15,10 +15,11 @@ int64_t GradLayout::take(int64_t elements) {
 GradLayout GradLayout::whole(const FlatLayout& layout, int micros) {
   GradLayout result(layout);
   for (size_t i = 0; i < result.units_.size(); ++i)
-    result.units_[i].begin = result.take(layout.units()[i].elements());
+    if (!layout.units()[i].frozen) result.units_[i].begin = result.take(layout.units()[i].elements());
   const ParamList& params = layout.params();
   for (int i = 0; i < params.size(); ++i)
-    if (params.local_tie({i}) && (micros > 1 || params[*params[{i}].tied_to].added_in_parts))
+    if (params.local_tie({i}) && !params[{i}].frozen &&
+        (micros > 1 || params[*params[{i}].tied_to].added_in_parts))
       result.apart_[static_cast<size_t>(i)] = result.take(params[{i}].shard.local.elements());
   return result;
 }
@@ -27,6 +28,7 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
   GradLayout result(layout);
   for (size_t i = 0; i < result.units_.size(); ++i) {
     const FlatLayout::Unit& unit = layout.units()[i];
+    if (unit.frozen) continue;
     if (layout.tied_elsewhere(unit))
       result.units_[i].begin = result.take(unit.elements());
     else
@@ -39,6 +41,7 @@ GradLayout GradLayout::passing(const FlatLayout& layout, const std::vector<std::
 // For sums between groups, contributions are received in the slice's memory, whose parts may need padding.
 void GradLayout::add_work(const FlatLayout& layout) {
   for (const FlatLayout::Unit& unit : layout.units()) {
+    if (unit.frozen) continue;
     if (unit.groups > kGrain)
       bad_input(
           "gradients can be reduced in bf16 between at most {} groups of data-parallel ranks, but there are {}",
@@ -69,7 +72,7 @@ std::vector<Tensor> GradLayout::views(const FlatLayout& layout, Tensor flat) con
   std::vector<Tensor> views(static_cast<size_t>(params.size()));
   for (int i = 0; i < params.size(); ++i) {
     const ParamId id{i};
-    if (!params.held(id)) continue;
+    if (!params.held(id) || params[id].frozen) continue;
     const Shape& shape = params[id].shard.local.extent;
     const int unit = layout.unit_of(id);
     const ParamId stored = params.stored(id) ? id : *params[id].tied_to;

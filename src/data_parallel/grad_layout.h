@@ -10,6 +10,8 @@
 // (OpTable::embedding_backward). The bits are the same as if two gradients were added at the end. Where that does not hold
 // (ParamSpec::added_in_parts) they have separate memory.
 //
+// Frozen units have no gradients.
+//
 // Sums sent in bf16 (DataSums) need workspace, half as large as the largest unit.
 #pragma once
 
@@ -46,7 +48,7 @@ class GradLayout {
   // The size of the workspace, in elements of bf16 (0 if sums need none), and its offset in the allocation.
   int64_t work_elements() const { return work_elements_; }
   int64_t work_begin() const { return work_begin_; }
-  // One view per parameter into `flat`; an empty tensor for parameters that are not held.
+  // One view per parameter into `flat`; an empty tensor for parameters that are not held or frozen.
   std::vector<Tensor> views(const FlatLayout& layout, Tensor flat) const;
 
  private:

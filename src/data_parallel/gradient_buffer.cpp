@@ -51,6 +51,10 @@ GradientBuffer::~GradientBuffer() {
 }
 
 std::vector<FlatLayout::Segment> GradientBuffer::segments(const FlatLayout::Unit& unit) const {
+  return unit.frozen ? std::vector<FlatLayout::Segment>() : owned(unit);
+}
+
+std::vector<FlatLayout::Segment> GradientBuffer::owned(const FlatLayout::Unit& unit) const {
   return layout_.segments(unit, options_.slices ? std::optional(groups_.slice(unit.data)) : std::nullopt);
 }
 
@@ -132,6 +136,7 @@ void GradientBuffer::open(int block, Stream& stream) {
 void GradientBuffer::reduce(int block, Stream& stream) {
   const auto [first, end] = layout_.units_ending_at(block);
   for (int unit = first; unit < end; ++unit) {
+    if (unit_at(unit).frozen) continue;
     if (!grad_layout_.passes(unit) || transients_[static_cast<size_t>(unit)].open) settle_unit(unit, stream);
     for (int i = 0; i < params_.size(); ++i) {
       if (!grad_layout_.apart({i}) || layout_.unit_of({i}) != unit) continue;
@@ -151,7 +156,7 @@ void GradientBuffer::reduce_tied(Stream& stream) {
   check(!ties_.empty(), "no weight of this rank is tied to another rank's");
   for (int i = 0; i < params_.size(); ++i) {
     const ParamSpec& spec = params_[{i}];
-    if (!spec.tied_to || params_.held({i}) == params_.held(*spec.tied_to)) continue;
+    if (!spec.tied_to || spec.frozen || params_.held({i}) == params_.held(*spec.tied_to)) continue;
     const bool copy = params_.held({i});
     settle(copy ? ParamId{i} : *spec.tied_to, stream);
     comm_stream_.wait(stream.record());
@@ -216,7 +221,7 @@ void GradientBuffer::restart(Stream& stream) {
   for (size_t i = 0; i < transients_.size(); ++i) {
     transients_[i] = {};
     const int unit = static_cast<int>(i);
-    if (!padded_ && !grad_layout_.passes(unit)) clear_padding(unit, stream);
+    if (!padded_ && !grad_layout_.passes(unit) && !unit_at(unit).frozen) clear_padding(unit, stream);
   }
   padded_ = !options_.bf16;  // bf16 sums use the memory of their inputs, padding included
   begun_.assign(begun_.size(), false);
@@ -225,7 +230,8 @@ void GradientBuffer::restart(Stream& stream) {
 void GradientBuffer::finish(Stream& stream) {
   for (size_t i = 0; i < transients_.size(); ++i) {
     check(!transients_[i].open, "unit {} got further gradients before its last reduction", i);
-    if (const int unit = static_cast<int>(i); !grad_layout_.passes(unit)) settle_unit(unit, stream);
+    const int unit = static_cast<int>(i);
+    if (!grad_layout_.passes(unit) && !unit_at(unit).frozen) settle_unit(unit, stream);
   }
   stream.wait(comm_stream_.record());
 }

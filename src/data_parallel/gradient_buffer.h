@@ -55,6 +55,7 @@ class GradientBuffer final : public GradSink {
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
   Tensor grad(ParamId id) const override { return views_[static_cast<size_t>(id.index)]; }
+  bool trains(ParamId id) const override { return !params_[id].frozen; }
   bool begun(ParamId id) const override { return begun_[region_of(id)]; }
   void set_begun(ParamId id, bool begun) override { begun_[region_of(id)] = begun; }
   void open(int block, Stream& stream) override;
@@ -65,8 +66,10 @@ class GradientBuffer final : public GradSink {
   bool is_sharded() const { return options_.slices; }
   // The number of slices into which the sums of a parameter are sharded; 1 if each rank has whole sums.
   int slices(ParamId id) const { return options_.slices ? unit_at(layout_.unit_of(id)).slices : 1; }
-  // The segments of a unit whose sums are on this rank: the segments of its slice, or all.
+  // The segments of a unit whose sums are on this rank: the segments of its slice, or all; none of a frozen unit.
   std::vector<FlatLayout::Segment> segments(const FlatLayout::Unit& unit) const;
+  // The segments of a unit, frozen or not, whose weights this rank owns: its slice, or all.
+  std::vector<FlatLayout::Segment> owned(const FlatLayout::Unit& unit) const;
   // The sums of one of these segments.
   Tensor summed(const FlatLayout::Segment& segment) const;
 

@@ -117,7 +117,7 @@ void CutModel::check_ties() const {
 std::vector<TiedStage> CutModel::tied_stages() const {
   std::vector<TiedStage> tied;  // parameters are in the order of their blocks
   for (const ParamSpec& spec : model.params.specs()) {
-    if (!spec.tied_to) continue;
+    if (!spec.tied_to || spec.frozen) continue;
     const size_t stage = stage_of(spec.block, stages);
     const int index = static_cast<int>(stage);
     const int of = static_cast<int>(stage_of(model.params[*spec.tied_to].block, stages));
@@ -142,10 +142,13 @@ CutModel::Elements CutModel::elements_of(size_t stage) const {
   for (const ParamSpec& spec : model.params.specs()) {
     if (!uses(spec)) continue;
     const int64_t elements = (spec.shard.local.elements() + kGrain - 1) / kGrain * kGrain;
-    sum.gradients += elements;
+    if (!spec.frozen) sum.gradients += elements;
     if (spec.tied_to && !is_copy(spec)) continue;
     sum.weights += elements;
-    if (spec.shard.data_axes() == kExpertDataAxes) sum.experts += elements;
+    if (!spec.frozen) sum.trained += elements;
+    if (spec.shard.data_axes() != kExpertDataAxes) continue;
+    sum.experts += elements;
+    if (!spec.frozen) sum.trained_experts += elements;
   }
   return sum;
 }

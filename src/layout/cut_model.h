@@ -43,7 +43,7 @@ struct CutModel {
 
   // The blocks of a stage, ascending.
   std::vector<int> blocks_of(size_t stage) const;
-  // The stages that share a weight with an earlier stage, ascending.
+  // The stages that share a trained weight with an earlier stage, ascending.
   std::vector<TiedStage> tied_stages() const;
   // The pipeline rank that uses a parameter.
   int rank_of(const ParamSpec& spec) const;
@@ -58,7 +58,9 @@ struct CutModel {
   struct Elements {
     int64_t weights = 0;
     int64_t gradients = 0;
-    int64_t experts = 0;  // weights that are cut over the expert axis, included in `weights`
+    int64_t trained = 0;          // weights that are not frozen, included in `weights`
+    int64_t experts = 0;          // weights that are cut over the expert axis, included in `weights`
+    int64_t trained_experts = 0;  // weights of experts that are not frozen
   };
   Elements elements_of(size_t stage) const;
 

@@ -9,8 +9,8 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
                          int64_t gathered, const ZeroConfig& config, size_t work_bytes) {
   const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
   MemoryReport memory;
-  memory.parameters =
-      zero.parameters ? bytes(layout.shard_elements() + gathered) : bytes(versions * layout.elements());
+  memory.parameters = zero.parameters ? bytes(layout.shard_elements() + gathered)
+                                      : bytes(layout.elements() + (versions - 1) * layout.trained_elements());
   memory.gradients = static_cast<size_t>(gradients.elements()) * size_of(accumulate_type(dtype));
   const std::unique_ptr<UpdateRule> rule = make_update_rule(optimizer);
   const StateLayout state(layout, zero.optimizer, *rule, optimizer, dtype);

@@ -118,6 +118,7 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
   std::vector<bool> between_copies(flat_.units().size(), false);
   const auto reduce = [&](int index) {
     const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
+    if (unit.frozen) return;
     bytes += (zero.optimizer ? 1 : 2) * pass(unit.slices, unit.elements(), wire);
     // The sums of a transient unit are sent between the groups once per step.
     if (!between_copies[static_cast<size_t>(index)])
@@ -139,7 +140,8 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
     // The Steps of the rank's stages are one update of all its weights, counted at the first.
     const bool update = action.kind == ActionKind::Step && action.stage == stages_.front().index;
     if (update && zero.optimizer && !zero.parameters)
-      for (const FlatLayout::Unit& unit : flat_.units()) bytes += pass(unit.slices, unit.elements(), dtype);
+      for (const FlatLayout::Unit& unit : flat_.units())
+        if (!unit.frozen) bytes += pass(unit.slices, unit.elements(), dtype);
   }
   return bytes;
 }

@@ -140,7 +140,7 @@ void PooledHead::add_input_gradient(Run& run, Tensor dx, Saved& saved) const {
 }
 
 void PooledHead::backward_weight(Run& run, Saved& saved) const {
-  if (saved[x_].row_count() == 0) return;
+  if (saved[x_].row_count() == 0 || !run.trains(weight_)) return;
   const auto add = [&](ParamId weight, ParamId bias, const Tensor& dy, const Tensor& x) {
     const bool adds = run.adds_to(weight, bias);
     run.ops.gemm(run.stream, run.grad(weight), dy, true, x, false, 1.0, adds ? 1.0 : 0.0);

@@ -129,6 +129,7 @@ Tensor PredictionModule::compute_backward(Run& run, Tensor dy, Saved& saved, boo
 
 // This rank's tokens may occur in any row, so all rows of the gradient are gathered.
 void PredictionModule::add_token_gradient(Run& run, Saved& saved) const {
+  if (!run.trains(tokens_)) return;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all = region_.gather_rows(run, saved[dtokens_], run.scratch, run.stream);
   const Tensor tokens = tokens_of(run);

@@ -336,6 +336,7 @@ Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved
 }
 
 void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
+  if (!run.trains(router_)) return;
   const Tensor x = saved[x_];
   const Arena::Mark begin = run.scratch.mark();
   run.ops.gemm(run.stream, run.grad(router_), saved[dlogits_], true, router_input(run, x), false, 1,

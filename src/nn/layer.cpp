@@ -10,6 +10,7 @@ ParamId BlockBuilder::add(const std::string& name, const Shape& global, const Re
   spec.shard = {name, global, local, replicated, partial, tensor_copies};
   spec.init = init;
   spec.decay = decay;
+  spec.frozen = adapters_ != nullptr;
   spec.block = block_;
   return params_.add(std::move(spec));
 }
@@ -41,6 +42,7 @@ ParamId BlockBuilder::sharded_part(const std::string& name, const Shape& global,
   spec.shard.parts = parts;
   spec.init = init;
   spec.decay = decay;
+  spec.frozen = adapters_ != nullptr;
   spec.block = block_;
   return params_.add(std::move(spec));
 }
@@ -61,6 +63,7 @@ ParamId BlockBuilder::of_experts(const std::string& name, const Shape& global, s
 ParamId BlockBuilder::buffer(const std::string& name, const Shape& shape) {
   const ParamId id = add(name, shape, Rect::whole(shape), kStageAxes, kDataAxes, {}, false);
   params_.set_buffer(id);
+  params_.set_frozen(id, false);
   return id;
 }
 

@@ -36,6 +36,8 @@
 
 namespace trifold {
 
+struct AdapterConfig;
+
 // Index of a tensor that a block keeps from forward (or backward_input) for a later part: a save slot.
 struct SlotId {
   int index = -1;
@@ -187,6 +189,9 @@ struct Run {
   double batch_value(BatchValueId id) const { return batch->values.at(static_cast<size_t>(id.index)); }
   Tensor weight(ParamId id) const { return params.weight(id); }
   Tensor grad(ParamId id) const { return grads->grad(id); }
+  // Whether a backward computes the gradient of the parameter; not if it is frozen. Layers that have several
+  // parameters without adapters train all or none of them.
+  bool trains(ParamId id) const { return grads->trains(id); }
   // Whether the next write of these gradients must add; the first write of a step assigns. Marks them as begun, so it
   // is called exactly once for each write. If only one of two is begun, sets the other to zero first.
   bool adds_to(ParamId id, std::optional<ParamId> other = {}) const;
@@ -242,6 +247,12 @@ class BlockBuilder {
   // tokens of all ranks along these axes, so its gradient is summed over the other axes alone.
   ParamId of_experts(const std::string& name, const Shape& global, std::optional<int> inner, Init init,
                      bool decay);
+  // From now on parameters are frozen, and linear layers add the adapters that `adapters` describes (null: neither).
+  // `adapters` must outlive the construction of the layers.
+  void adapt(const AdapterConfig* adapters) { adapters_ = adapters; }
+  const AdapterConfig* adapters() const { return adapters_; }
+  // Declares a parameter as frozen, or as trained after all (an adapter's).
+  void freeze(ParamId id, bool frozen = true) { params_.set_frozen(id, frozen); }
   // ParamSpec::added_in_parts
   void added_in_parts(ParamId id) { params_.set_added_in_parts(id); }
   // ParamSpec::is_table. Returns the parameter.
@@ -288,6 +299,7 @@ class BlockBuilder {
   int block_;
   uint64_t seed_;
   bool sequence_parallel_;
+  const AdapterConfig* adapters_ = nullptr;
   int slots_ = 0;
 };
 

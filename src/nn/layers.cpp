@@ -72,12 +72,16 @@ Tensor Norm::backward_input_added(Run& run, Tensor dy, Tensor residual, Saved& s
 }
 
 Tensor Norm::backward(Run& run, Tensor dy, Saved& saved) const {
+  if (!run.trains(gain_)) return backward_input(run, dy, saved);
   const Tensor dx = backward_added(run, dy, {}, saved);
   run.show(name_, "input gradient", dx);
   return dx;
 }
 
 Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) const {
+  if (!run.trains(gain_))
+    return residual.rank() > 0 ? backward_input_added(run, dy, residual, saved)
+                               : backward_input(run, dy, saved);
   saved[dy_] = dy;
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
   const bool adds = adds_to_gradients(run);
@@ -91,6 +95,7 @@ Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) 
 }
 
 void Norm::backward_weight(Run& run, Saved& saved) const {
+  if (!run.trains(gain_)) return;
   const bool adds = adds_to_gradients(run);
   if (form_.kind == Normalization::LayerNorm)
     run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],

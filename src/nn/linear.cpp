@@ -29,6 +29,7 @@ Tensor WholeLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void WholeLinear::backward_weight(Run& run, Saved& saved) const {
+  if (!run.trains(weight_)) return;
   const bool adds = run.adds_to(weight_, bias_);
   run.ops.gemm(run.stream, run.grad(weight_), saved[dy_], true, saved[x_], false, 1.0, adds ? 1.0 : 0.0);
   run.ops.column_sum(run.stream, run.grad(bias_), saved[dy_], adds);

@@ -109,6 +109,12 @@ void draw_in_parts(const Rect& box, ThreadPool& pool,
   });
 }
 
+double random_value(const Init& init, PhiloxKey key, int64_t element) {
+  const auto index = static_cast<uint64_t>(element);
+  if (init.kind == Init::Kind::Normal) return init.std * philox_normal(key, index);
+  return init.std * ((philox_word(key, index) + 0.5) / 2147483648.0 - 1);  // 2^31
+}
+
 }  // namespace
 
 void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool& pool) {
@@ -133,12 +139,11 @@ void initialise(const ParamSpec& spec, Tensor weight, uint64_t seed, ThreadPool&
         std::fill_n(out, weight.elements(), T(1));
         break;
       case Init::Kind::Normal:
+      case Init::Kind::Uniform:
         draw_in_parts(spec.shard.local, pool, [&](const Rect& part, int64_t first) {
           T* next = out + first;
           for_each_global_element(spec.shard.global, part, [&](int64_t element) {
-            *next++ = element < padding
-                          ? static_cast<T>(spec.init.std * philox_normal(key, static_cast<uint64_t>(element)))
-                          : T(0);
+            *next++ = element < padding ? static_cast<T>(random_value(spec.init, key, element)) : T(0);
           });
         });
         break;

@@ -31,12 +31,12 @@ class GivenValues {
   virtual void read(const std::string& name, const Rect& box, Tensor values) const = 0;
 };
 
-// Initial values of a parameter. Normal values are keyed by (seed, name, global element index), so they are the same on
+// Initial values of a parameter. Random values are keyed by (seed, name, global element index), so they are the same on
 // every mesh.
 struct Init {
-  enum class Kind { Zeros, Ones, Normal, Given };
+  enum class Kind { Zeros, Ones, Normal, Uniform, Given };
   Kind kind = Kind::Zeros;
-  double std = 0;                      // standard deviation of Normal
+  double std = 0;                      // standard deviation of Normal; Uniform is between -std and std
   const GivenValues* given = nullptr;  // for Given; outlives the parameters
 };
 
@@ -47,6 +47,9 @@ struct ParamSpec {
   // A buffer: it has no gradient, and the trainer sets it between steps (nn/experts.h: the selection bias). Layers read
   // it without rounding, by ParamSource::exact. Every rank holds it whole.
   bool is_buffer = false;
+  // Frozen: the run reads it but never changes it. It has neither a gradient nor optimizer state, and no layer computes
+  // its gradient.
+  bool frozen = false;
   int block = 0;  // index of the model's block that uses it
   // A table, whose rows belong to ids: an embedding or an output layer. Rules for matrices do not take it for one.
   bool is_table = false;
@@ -83,6 +86,7 @@ class ParamList {
     specs_[static_cast<size_t>(id.index)].decay_factor = decay;
   }
   void set_buffer(ParamId id) { specs_[static_cast<size_t>(id.index)].is_buffer = true; }
+  void set_frozen(ParamId id, bool frozen) { specs_[static_cast<size_t>(id.index)].frozen = frozen; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }
   std::span<const ParamSpec> specs() const { return specs_; }
@@ -141,6 +145,8 @@ class GradSink {
  public:
   virtual ~GradSink() = default;
   virtual Tensor grad(ParamId id) const = 0;
+  // Whether the parameter has a gradient: `grad` may be called only then (ParamSpec::frozen).
+  virtual bool trains(ParamId /*id*/) const { return true; }
   // Whether the next write must add. A sink that starts from zeros returns true.
   virtual bool begun(ParamId /*id*/) const { return true; }
   // Marks the gradient as begun, or as not begun (after a write that did not happen).

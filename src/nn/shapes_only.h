@@ -16,6 +16,7 @@ class ShapesOnly final : public ParamSource, public GradSink {
   Tensor grad(ParamId id) const override {
     return {nullptr, accumulate_type(dtype_), params_[id].shard.local.extent};
   }
+  bool trains(ParamId id) const override { return !params_[id].frozen; }
   void reduce(int, Stream&) override {}
   void reduce_tied(Stream&) override {}
 

@@ -66,6 +66,7 @@ void TokenGate::add_input_gradient(Run& run, Tensor dx, const Saved& saved) cons
 }
 
 void TokenGate::backward_weight(Run& run, Saved& saved) const {
+  if (!run.trains(weight_)) return;
   run.ops.gemm(run.stream, run.grad(weight_), saved[dlogits_], true, saved[x_], false, 1,
                run.adds_to(weight_) ? 1 : 0);
 }

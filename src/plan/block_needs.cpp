@@ -126,7 +126,8 @@ BlockWeights counted_weights(const RunSpec& run) {
   const ThreeStages one(run, false), two(run, true);
   const auto of_stage = [&](size_t stage) {
     const CutModel::Elements a = one.model().elements_of(stage), b = two.model().elements_of(stage);
-    return StageWeights{line_through(a.weights, b.weights), line_through(a.experts, b.experts)};
+    return StageWeights{line_through(a.weights, b.weights), line_through(a.experts, b.experts),
+                        line_through(a.trained, b.trained)};
   };
   BlockWeights weights{of_stage(0), of_stage(1), of_stage(2), 0, run.mesh.pipeline_vocab_parts};
   for (const ParamSpec& spec : one.model().model.params.specs())
@@ -184,7 +185,8 @@ StageNeeds BlockNeeds::stage(int index, int stages, int heads) const {
 StageWeights BlockWeights::stage(int index, int stages, int heads) const {
   if (stages == 1) {
     StageWeights all{both_ends(first.weights, middle.weights, last.weights),
-                     both_ends(first.experts, middle.experts, last.experts)};
+                     both_ends(first.experts, middle.experts, last.experts),
+                     both_ends(first.trained, middle.trained, last.trained)};
     all.weights.none -= tied;  // one weight, used twice
     return all;
   }

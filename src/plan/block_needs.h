@@ -31,9 +31,9 @@ struct StageNeeds {
   PerLayers beside;   // temporaries of a forward paired with a backward
 };
 
-// Elements on a rank: all weights, and the experts' part of them.
+// Elements on a rank: all weights, and the parts of them that are of experts and that are trained.
 struct StageWeights {
-  PerLayers weights, experts;
+  PerLayers weights, experts, trained;
 };
 
 // `first` is a stage with the embedding, `middle` one with layers only, `last` one with all `parts` of the head.

@@ -133,7 +133,12 @@ class RankNeeds {
     const double apart = run_.micros() > 1 || weights.blocks().tied_apart ? tied : 0;
     double gradients = run_.reduces_each() ? slice + passing : elements + apart;
     if (run_.sum_dtype == DType::BF16) gradients += std::max(of_layers, of_ends) / 2;
-    const double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
+    double state = run_.zero.offloads() ? 0 : (zero.stage.optimizer ? slice : elements);
+    if (run_.model.adapters.lora_rank) {  // most weights are frozen, evenly over the slices
+      const double trained = total(weights, &StageWeights::trained) / total(weights, &StageWeights::weights);
+      gradients *= trained;
+      state *= trained;
+    }
     return copy_bytes * held + bytes(held, size_of(dtype)) +
            bytes(gradients, size_of(accumulate_type(dtype))) +
            bytes(state, ShardedOptimizer::bytes_per_element(run_.optimizer, dtype));

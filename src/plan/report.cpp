@@ -237,12 +237,12 @@ class Builder {
       cost.parameter_bytes = static_cast<size_t>(mine.weights) * size_of(run_.dtype);
       cost.state_bytes =
           static_cast<size_t>(mine.gradients) * gradient_bytes() +
-          static_cast<size_t>(mine.weights) * ShardedOptimizer::bytes_per_element(run_.optimizer, run_.dtype);
+          static_cast<size_t>(mine.trained) * ShardedOptimizer::bytes_per_element(run_.optimizer, run_.dtype);
       if (costs_.forecast) {
-        const OnceSeconds once = once_seconds(
-            *costs_.forecast,
-            {static_cast<double>(mine.weights - mine.experts), static_cast<double>(mine.experts)},
-            run_.reduces_each());
+        const OnceSeconds once = once_seconds(*costs_.forecast,
+                                              {static_cast<double>(mine.trained - mine.trained_experts),
+                                               static_cast<double>(mine.trained_experts)},
+                                              run_.reduces_each());
         cost.reduce = once.reduce;
         cost.step = once.step;
         continue;
@@ -254,15 +254,15 @@ class Builder {
                                   sizes_.ranks(axes), costs_.bytes_per_second, costs_.message_latency);
       };
       const auto sum_seconds = [&](size_t element) {
-        return ring(mine.gradients - mine.experts, element, kDataAxes) +
-               ring(mine.experts, element, kExpertDataAxes);
+        return ring(mine.gradients - mine.trained_experts, element, kDataAxes) +
+               ring(mine.trained_experts, element, kExpertDataAxes);
       };
       const double sum = sum_seconds(size_of(run_.sum_dtype));
       // If gradients are reduced after each micro-batch, they are reduce-scattered, half of an all-reduce; the weights
       // are gathered after the update.
       const bool each = run_.reduces_each();
       cost.reduce = each ? sum / 2 : sum;
-      cost.step = static_cast<double>(mine.weights) * costs_.update_seconds +
+      cost.step = static_cast<double>(mine.trained) * costs_.update_seconds +
                   (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes()) / 2 : 0);
     }
     if (costs_.update_seconds == 0) add_matrix_seconds(model);  // measured times include it

@@ -1,5 +1,7 @@
 #include "tensor_parallel/column_product.h"
 
+#include <algorithm>
+
 namespace trifold {
 
 namespace {
@@ -14,9 +16,15 @@ void add_input_gradients(Run& run, Tensor dx, std::span<const ColumnGradient> pr
 
 void add_weight_gradients(Run& run, std::span<const ColumnGradient> products, Tensor all_x) {
   for (const ColumnGradient& product : products)
-    run.ops.affine_backward_weight(run.stream, product.dw,
-                                   product.db.rank() > 0 ? product.db.flat() : product.db, product.dy, all_x,
-                                   product.adds);
+    if (product.dw.rank() > 0)
+      run.ops.affine_backward_weight(run.stream, product.dw,
+                                     product.db.rank() > 0 ? product.db.flat() : product.db, product.dy,
+                                     all_x, product.adds);
+}
+
+bool any_trains(std::span<const ColumnGradient> products) {
+  return std::any_of(products.begin(), products.end(),
+                     [](const ColumnGradient& product) { return product.dw.rank() > 0; });
 }
 
 Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradient> products) {
@@ -30,9 +38,10 @@ void column_product(Run& run, Tensor y, Tensor all_x, Tensor w, Tensor bias) {
 }
 
 Tensor input_gradient(const Region& region, Run& run, std::string_view name,
-                      std::span<const ColumnGradient> products) {
+                      std::span<const ColumnGradient> products, FunctionRef<void(Tensor)> add_to) {
   const Region::Sum dx = take_dx(region, run, products);
   add_input_gradients(run, dx.partial, products);
+  add_to(dx.partial);
   run.show(name, "input gradient", dx.partial);
   region.add_up(run, dx, run.stream);
   run.show(name, "summed input gradient", dx.result);
@@ -41,6 +50,7 @@ Tensor input_gradient(const Region& region, Run& run, std::string_view name,
 }
 
 void weight_gradient(const Region& region, Run& run, std::span<const ColumnGradient> products, Tensor x) {
+  if (!any_trains(products)) return;
   const Arena::Mark mark = run.scratch.mark();
   add_weight_gradients(run, products, region.gather_rows(run, x, run.scratch, run.stream));
   run.scratch.release(mark);

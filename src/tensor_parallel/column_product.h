@@ -15,15 +15,17 @@ namespace trifold {
 void column_product(Run& run, Tensor y, Tensor all_x, Tensor w, Tensor bias);
 
 // One of the products that share an input. input_gradient reads `w`; weight_gradient assigns `dw` and, if there is a
-// bias, `db`, or adds to them if `adds`. Each leaves the other members alone.
+// bias, `db`, or adds to them if `adds`; a frozen weight has no `dw`. Each leaves the other members alone.
 struct ColumnGradient {
   Tensor dy, w, dw, db;
   bool adds = true;
 };
 
-// Returns dx [Ro, in], in run.flow: the sum of dy w over the axis and over the products. `name` is the layer's.
-Tensor input_gradient(const Region& region, Run& run, std::string_view name,
-                      std::span<const ColumnGradient> products);
+// Returns dx [Ro, in], in run.flow: the sum of dy w over the axis and over the products. `name` is the layer's. `add_to`
+// adds further terms to this rank's partial sum, dx [R, in].
+Tensor input_gradient(
+    const Region& region, Run& run, std::string_view name, std::span<const ColumnGradient> products,
+    FunctionRef<void(Tensor dx)> add_to = [](Tensor) {});
 
 // dw = dy^T x, db = column sums of dy, or += these. x is this rank's rows; a row slice is gathered again.
 void weight_gradient(const Region& region, Run& run, std::span<const ColumnGradient> products, Tensor x);

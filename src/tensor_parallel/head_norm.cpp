@@ -67,6 +67,7 @@ Tensor HeadNorm::backward_input(Run& run, Tensor dy, Saved& saved) const {
 
 void HeadNorm::backward_weight(Run& run, Saved& saved) const {
   if (norm_) return norm_->backward_weight(run, saved);
+  if (!run.trains(*gain_)) return;
   run.ops.rms_norm_backward_weight(run.stream, run.grad(*gain_), saved[dy_], saved[x_], saved[rstd_],
                                    run.adds_to(*gain_));
 }

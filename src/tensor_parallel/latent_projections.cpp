@@ -93,7 +93,7 @@ Tensor LatentProjections::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor LatentProjections::backward_up(Run& run, const Up& up, Tensor x, Saved& saved,
                                       bool with_weights) const {
   ColumnGradient gradient{saved[up.dy], run.weight(up.weight), {}, {}};
-  if (!with_weights) return input_gradient(region_, run, up.name, {&gradient, 1});
+  if (!with_weights || !run.trains(up.weight)) return input_gradient(region_, run, up.name, {&gradient, 1});
   gradient.dw = run.grad(up.weight);
   gradient.adds = run.adds_to(up.weight);
   return both_gradients(region_, run, up.name, {&gradient, 1}, x);
@@ -136,6 +136,7 @@ Tensor LatentProjections::compute_backward(Run& run, Tensor dy, Saved& saved, bo
 }
 
 void LatentProjections::down_gradients(Run& run, Saved& saved) const {
+  if (!run.trains(key_value_latent_.down)) return;
   const Tensor x = saved[x_];
   const auto add = [&](Tensor dw, Tensor dy, bool adds) {
     run.ops.affine_backward_weight(run.stream, dw, {}, dy, x, adds);
@@ -155,6 +156,7 @@ Tensor LatentProjections::backward_input(Run& run, Tensor dy, Saved& saved) cons
 
 void LatentProjections::backward_weight(Run& run, Saved& saved) const {
   const auto up = [&](const Up& product, Tensor x) {
+    if (!run.trains(product.weight)) return;
     const ColumnGradient gradient{
         saved[product.dy], {}, run.grad(product.weight), {}, run.adds_to(product.weight)};
     weight_gradient(region_, run, {&gradient, 1}, x);

@@ -80,6 +80,8 @@ Tensor VocabEmbedding::backward_input(Run&, Tensor dy, Saved& saved) const {
 
 // This rank's tokens may occur in any row, so all rows of dy are gathered.
 void VocabEmbedding::backward_weight(Run& run, Saved& saved) const {
+  if (!tokens_.empty() && !run.trains(tokens_.front().weight)) return;
+  if (!tables_.empty() && !run.trains(tables_.front().weight)) return;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_dy = region_.gather_rows(run, saved[dy_], run.scratch, run.stream);
   const Tensor tokens = run.batch->tokens.flat();
@@ -212,9 +214,11 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
     undo_soft_cap(run, form_, gradient, logits);
     run.show(name_, "gradient of the logits", gradient);
     run.ops.gemm(run.stream, dx, gradient, false, w, false, form_.scale, 0.0);
-    const bool adds = run.adds_to(weight_, bias_);
-    run.ops.gemm(run.stream, run.grad(weight_), gradient, true, x, false, form_.scale, adds ? 1.0 : 0.0);
-    if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), gradient, adds);
+    if (run.trains(weight_)) {
+      const bool adds = run.adds_to(weight_, bias_);
+      run.ops.gemm(run.stream, run.grad(weight_), gradient, true, x, false, form_.scale, adds ? 1.0 : 0.0);
+      if (bias_) run.ops.column_sum(run.stream, run.grad(*bias_), gradient, adds);
+    }
   }
   run.scratch.release(mark);
 }

@@ -147,6 +147,7 @@ void VocabPart::add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor log
 }
 
 void VocabPart::backward_weight(Run& run, Saved& saved) const {
+  if (!run.trains(weight_)) return;
   const Arena::Mark mark = run.scratch.mark();
   const Tensor x = region_.gather_rows(run, saved[x_], run.scratch, run.stream);
   const bool adds = run.adds_to(weight_);

@@ -57,13 +57,24 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
       file_ = FileMemory(options.offload, bytes);
     return;
   }
-  for (int i = 0; i < options.versions; ++i) {
-    auto version = std::make_unique<Version>(*this);
-    version->buffer = Buffer(static_cast<size_t>(layout.elements()) * size_of(dtype), ops.device);
-    version->flat = version->buffer.tensor(dtype, {layout.elements()});
-    version->views = layout.views(version->flat);
-    versions_.push_back(std::move(version));
-  }
+  frozen_ =
+      Buffer(static_cast<size_t>(layout.elements() - layout.trained_elements()) * size_of(dtype), ops.device);
+  for (int i = 0; i < options.versions; ++i) make_version();
+}
+
+void ParamStore::make_version() {
+  auto version = std::make_unique<Version>(*this);
+  const int64_t trained = layout_.trained_elements();
+  version->buffer = Buffer(static_cast<size_t>(trained) * size_of(dtype_), ops_.device);
+  version->flat = version->buffer.tensor(dtype_, {trained});
+  version->views = layout_.views(version->flat, frozen_.tensor(dtype_, {layout_.elements() - trained}));
+  versions_.push_back(std::move(version));
+}
+
+Tensor ParamStore::whole(int64_t begin, int64_t end, int version) const {
+  const int64_t trained = layout_.trained_elements();
+  if (begin < trained) return ring(version).flat.rows(begin, end);
+  return frozen_.tensor(dtype_, {layout_.elements() - trained}).rows(begin - trained, end - trained);
 }
 
 void ParamStore::make_exact() {
@@ -194,7 +205,7 @@ void ParamStore::enter(int block, Stream& stream) const {
 }
 
 Tensor ParamStore::owned(const FlatLayout::Segment& segment, int version) const {
-  if (!options_.sharded) return ring(version).flat.rows(segment.flat, segment.flat + segment.count);
+  if (!options_.sharded) return whole(segment.flat, segment.flat + segment.count, version);
   return shards().rows(segment.shard, segment.shard + segment.count);
 }
 
@@ -217,11 +228,11 @@ void ParamStore::release(const FlatLayout::Segment& segment) const {
 
 void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stream) {
   if (options_.sharded || unit.slices == 1) return;
-  const Tensor all = ring(version).flat.rows(unit.begin, unit.end);
+  const Tensor all = whole(unit.begin, unit.end, version);
   const int64_t begin = layout_.slice_begin(unit, groups_.slice(unit.data));
   const int64_t end = begin + unit.slice_elements();
   comm_stream_.wait(stream.record());
-  groups_.shard(unit.data).all_gather(all, ring(version).flat.rows(begin, end), comm_stream_);
+  groups_.shard(unit.data).all_gather(all, whole(begin, end, version), comm_stream_);
   arrived_[static_cast<size_t>(&unit - layout_.units().data())] = comm_stream_.record();
 }
 
@@ -258,7 +269,7 @@ void ParamStore::initialise(uint64_t seed, Stream& stream) {
 }
 
 size_t ParamStore::bytes() const {
-  size_t bytes = shards_.bytes();
+  size_t bytes = shards_.bytes() + frozen_.bytes();
   for (const auto& version : versions_) bytes += version->buffer.bytes();
   for (const UnitBuffer& buffer : buffers_) bytes += buffer.memory.bytes();
   if (file_.bytes() > 0) bytes += static_cast<size_t>(layout_.largest_slice()) * size_of(dtype_);

@@ -4,7 +4,7 @@
 //
 // Asynchronous schedules need several versions of the weights at once (weight stashing; Narayanan et al., "PipeDream",
 // SOSP 2019). They are in a ring: version v of the running plan is in buffer (first + v) mod count, where `count` is
-// the largest number of versions that a plan needs at the same time.
+// the largest number of versions that a plan needs at the same time. Frozen weights (ParamSpec::frozen) have one version.
 #pragma once
 
 #include <memory>
@@ -108,7 +108,7 @@ class ParamStore final : public ParamSource {
     Tensor exact(ParamId id) const override { return store.exact_.empty() ? weight(id) : store.exact(id); }
     const ParamStore& store;
     Buffer buffer;
-    Tensor flat;
+    Tensor flat;  // [trained elements]
     std::vector<Tensor> views;
   };
   // A buffer for the gathered weights of units that are never in memory at the same time.
@@ -120,7 +120,10 @@ class ParamStore final : public ParamSource {
   };
 
   void make_exact();
+  void make_version();
   Tensor shards() const;
+  // Elements [begin, end) of the flat buffers, all trained or all frozen, in a version of whole weights.
+  Tensor whole(int64_t begin, int64_t end, int version) const;
   const Version& ring(int version) const;
   const UnitBuffer& buffer_of(int unit) const;
   bool gathered(int unit) const;
@@ -136,6 +139,7 @@ class ParamStore final : public ParamSource {
   // By unit: completes when the last published weights have arrived; empty if the readers' stream already waits for it.
   mutable std::vector<Event> arrived_;
   std::vector<std::unique_ptr<Version>> versions_;
+  Buffer frozen_;  // the frozen weights of all versions
   int first_ = 0;
   // By parameter: the exact values of buffers (ParamSpec::is_buffer) if weights have 16 bits.
   Buffer exact_memory_;

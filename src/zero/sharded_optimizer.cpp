@@ -56,11 +56,12 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       grads_(grads),
       ops_(ops),
       rule_(make_update_rule(config)),
+      weight_decay_(config.weight_decay),
       average_(config.ema),
       dtype_(accumulate_type(dtype)),
       masters_(dtype_ != dtype),
       state_(layout, grads.is_sharded(), *rule_, config, dtype),
-      elements_(grads.is_sharded() ? layout.shard_elements() : layout.elements()),
+      elements_(grads.is_sharded() ? layout.trained_shard_elements() : layout.trained_elements()),
       numbers_(ops, layout.params().size()) {
   find_factors(config);
   const size_t bytes = state_.bytes();
@@ -73,6 +74,8 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
   int64_t largest = 0;
   for (const FlatLayout::Unit& unit : layout.units()) {
     segments_.push_back(grads.segments(unit));
+    if (unit.frozen)
+      for (const FlatLayout::Segment& segment : grads.owned(unit)) frozen_.push_back(segment);
     for (const FlatLayout::Segment& segment : segments_.back()) largest = std::max(largest, segment.count);
   }
   state_.own(segments_);
@@ -94,6 +97,10 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       stream_through(unit, [&](const FlatLayout::Segment& segment) {
         initialise_segment(layout, segment, part(0, segment), seed, ops, stream);
       });
+    for (const FlatLayout::Segment& segment : frozen_) {
+      initialise_segment(layout, segment, weights_.owned(segment), seed, ops, stream);
+      weights_.release(segment);
+    }
     refresh_weights(stream);
   } else {
     weights_.initialise(seed, stream);
@@ -107,7 +114,7 @@ void ShardedOptimizer::find_factors(const OptimizerConfig& config) {
     const std::string& name = params[spec.tied_to.value_or(params.find(spec.shard.name))].shard.name;
     factors_.push_back(
         {spec.lr_factor * factor_of(config.lr_mult, name),
-         spec.decay ? config.weight_decay * spec.decay_factor * factor_of(config.wd_mult, name) : 0,
+         spec.decay ? spec.decay_factor * factor_of(config.wd_mult, name) : 0,
          rule_->takes_matrices() && is_matrix(spec)});
   }
 }
@@ -152,6 +159,7 @@ void ShardedOptimizer::release() const {
   if (weights_.offload().empty()) return;
   for (const auto& unit : segments_)
     for (const FlatLayout::Segment& segment : unit) release(segment);
+  for (const FlatLayout::Segment& segment : frozen_) weights_.release(segment);
 }
 
 template <class Use>
@@ -187,7 +195,7 @@ Slice ShardedOptimizer::slice_of(const FlatLayout::Segment& segment, int version
   slice.matrix = factors_of(segment.id).matrix;
   for (size_t i = 0; i < rule_->state_names().size(); ++i)
     if (rule_->has_state(i, slice.matrix)) slice.state.push_back(part(i + (masters_ ? 1 : 0), segment));
-  slice.weight_decay = factors_of(segment.id).decay;
+  slice.weight_decay = decay_of(segment.id);
   slice.numbers = numbers_.row(segment.id.index);
   return slice;
 }
@@ -213,7 +221,7 @@ void ShardedOptimizer::find_trust_ratios(int version, const StepValues& values, 
   const std::span<const double> totals = shared_.over(mesh_.comm(kStageAxes), sums_, stream);
   for (int i = 0; i < params.size(); ++i) {
     const auto at = 2 * static_cast<size_t>(i);
-    ratios_.push_back(rule_->trust_ratio(totals[at], totals[at + 1], factors_of({i}).decay, values));
+    ratios_.push_back(rule_->trust_ratio(totals[at], totals[at + 1], decay_of({i}), values));
   }
 }
 
@@ -221,8 +229,8 @@ void ShardedOptimizer::send_numbers(StepValues values, Stream& stream) {
   numbers_.send(stream, [&](int64_t param) {
     const ParamId id{static_cast<int>(param)};
     const StepValues mine = values_of(id, values);
-    return factors_of(id).matrix ? rule_->matrix_numbers(factors_of(id).decay, mine)
-                                 : rule_->numbers(factors_of(id).decay, mine);
+    return factors_of(id).matrix ? rule_->matrix_numbers(decay_of(id), mine)
+                                 : rule_->numbers(decay_of(id), mine);
   });
 }
 
@@ -322,7 +330,8 @@ void ShardedOptimizer::step(int version, StepValues values, Stream& stream) {
     const size_t unit = file_.bytes() > 0 ? i : segments_.size() - 1 - i;
     direct_unit(unit, version, values, stream);
     update_unit(unit, version, values, stream);
-    if (grads_.is_sharded()) weights_.publish(layout_.units()[unit], version, stream);
+    if (grads_.is_sharded() && !layout_.units()[unit].frozen)
+      weights_.publish(layout_.units()[unit], version, stream);
   }
   weights_.end_update(stream);
 }
@@ -336,6 +345,8 @@ std::vector<ShardedOptimizer::Piece> ShardedOptimizer::pieces() const {
         if (state_.has(i, factors_of(segment.id).matrix))
           pieces.push_back({state_[i].name, segment, part(i, segment)});
     }
+  for (const FlatLayout::Segment& segment : frozen_)
+    pieces.push_back({"param", segment, weights_.owned(segment)});
   return pieces;
 }
 

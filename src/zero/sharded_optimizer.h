@@ -37,13 +37,16 @@ class ShardedOptimizer {
   // trust ratio in `values` is ignored. Collective over the data axes, and with LAMB and LARS over the whole stage.
   void step(int version, StepValues values, Stream& stream);
 
+  // Sets the weight decay of the next steps, if it changes during a run.
+  void set_weight_decay(double decay) { weight_decay_ = decay; }
+
   // A piece of a parameter that this rank owns, with its values: for checkpoints.
   struct Piece {
     std::string_view kind;  // "param", "adam_m", ...
     FlatLayout::Segment segment;
     Tensor values;  // [segment.count]
   };
-  // Weights (or their masters) and state.
+  // Weights (or their masters) and state. Frozen weights have the run's type, and no state.
   std::vector<Piece> pieces() const;
   // Calls use(values) for all weights, or masters, that this rank counts (counted_segments), in pieces whose sizes are
   // multiples of kNormChunk, except for the last piece of a parameter. State in a file is visited in windows,
@@ -88,13 +91,15 @@ class ShardedOptimizer {
   Tensor average(const FlatLayout::Segment& segment) const;
   void update_average(const FlatLayout::Segment& segment, int version, Stream& stream);
   Slice slice_of(const FlatLayout::Segment& segment, int version) const;
-  // What differs between parameters: the factor of the rate, the weight decay, and whether the rule takes it for a matrix.
+  // What differs between parameters: factors of the rate and of the weight decay, and whether the rule takes it for a
+  // matrix.
   struct Factors {
     double lr = 1, decay = 0;
     bool matrix = false;
     bool operator==(const Factors&) const = default;
   };
   const Factors& factors_of(ParamId id) const { return factors_[static_cast<size_t>(id.index)]; }
+  double decay_of(ParamId id) const { return weight_decay_ * factors_of(id).decay; }
   void find_factors(const OptimizerConfig& config);
   void find_rounding(uint64_t seed);
   // The values of a step for a parameter, with its rate and, once it is known, its trust ratio.
@@ -110,12 +115,14 @@ class ShardedOptimizer {
   const GradientBuffer& grads_;
   const OpTable& ops_;
   std::unique_ptr<UpdateRule> rule_;
+  double weight_decay_;
   std::optional<double> average_;  // decay of the average of the weights
   DType dtype_;                    // type of masters, and of state while it is computed
   bool masters_;
   StateLayout state_;
-  int64_t elements_;                                        // elements owned, with padding
-  std::vector<std::vector<FlatLayout::Segment>> segments_;  // by unit
+  int64_t elements_;                                        // trained elements owned, with padding
+  std::vector<std::vector<FlatLayout::Segment>> segments_;  // by unit; none of a frozen unit
+  std::vector<FlatLayout::Segment> frozen_;                 // owned
   // The segments joined (FlatLayout::joined), so that each is updated with one call; empty if each parameter has its
   // own trust ratio, or if state streams through a window.
   std::vector<std::vector<FlatLayout::Segment>> runs_;

@@ -11,7 +11,7 @@ namespace trifold::test {
 namespace {
 
 // A parameter of every kind that layers declare, and one of which each data-parallel rank has a part of its
-// own.
+// own. Every second block has frozen ones.
 void add_every_kind(ParamList& params, BlockBuilder& builder, int number) {
   const std::string block = std::to_string(number);
   const Mesh& mesh = builder.mesh();
@@ -28,10 +28,10 @@ void add_every_kind(ParamList& params, BlockBuilder& builder, int number) {
   experts.shard.replicated = {Axis::Etp, Axis::Edp};
   experts.shard.partial = kExpertDataAxes;
   params.add(experts);
-  builder.sharded(block + ".rows", {8, 100}, 0, {}, true);
+  builder.freeze(builder.sharded(block + ".rows", {8, 100}, 0, {}, true), number % 2 == 1);
   builder.sharded(block + ".columns", {30, 8}, 1, {}, true);
   builder.sharded(block + ".shared_heads", {4, 700}, 0, {}, true, 2);
-  builder.replicated(block + ".gain", {1300}, {}, false);
+  builder.freeze(builder.replicated(block + ".gain", {1300}, {}, false), number % 2 == 1);
   builder.replicated(block + ".inside", {24}, {}, false, true);
 }
 
@@ -104,6 +104,40 @@ TEST(FlatLayout, EveryElementIsCountedOnce) {
             EXPECT_NO_THROW(check_exact_cover(name, shape, boxes.at(name)));
           }
         }
+}
+
+// Buffers that hold nothing for frozen parameters are prefixes of the layout.
+TEST(FlatLayout, FrozenUnitsFollowAllOthers) {
+  const Mesh mesh{MeshSizes{{Axis::Dp, 4}}, MeshCoords()};
+  ParamList params;
+  ReportList reports;
+  for (int block = 0; block < 4; ++block) {
+    BlockBuilder builder(params, reports, mesh, block, 1);
+    add_every_kind(params, builder, block);
+  }
+  const FlatLayout layout(params, {{0, 1, 2, 3}}, 1, mesh.sizes(), 4);
+  int64_t trained = 0, trained_shard = 0, frozen = 0;
+  for (const FlatLayout::Unit& unit : layout.units()) {
+    for (const ParamId id : unit.params) EXPECT_EQ(params[id].frozen, unit.frozen);
+    if (unit.frozen) {
+      EXPECT_GE(unit.begin, layout.trained_elements());
+      EXPECT_GE(unit.shard_begin, layout.trained_shard_elements());
+      frozen += unit.elements();
+    } else {
+      trained += unit.elements();
+      trained_shard += unit.slice_elements();
+    }
+  }
+  EXPECT_GT(frozen, 0);
+  EXPECT_EQ(layout.trained_elements(), trained);
+  EXPECT_EQ(layout.trained_shard_elements(), trained_shard);
+  EXPECT_EQ(layout.elements(), trained + frozen);
+  // The units of a block follow each other, whether frozen or not.
+  for (int block = 0; block < 4; ++block) {
+    const auto [first, end] = layout.units_ending_at(block);
+    for (int unit = first; unit < end; ++unit)
+      EXPECT_EQ(layout.units()[static_cast<size_t>(unit)].lowest_block, block);
+  }
 }
 
 }  // namespace

@@ -90,7 +90,6 @@ int GraphBlock::local(int base) {
   return at->second;
 }
 
-// A frozen parameter is one without gradients and decay, which no optimizer changes.
 void GraphBlock::add_parameter(BlockBuilder& builder, BlockBase& base, int index,
                                ModelParameters& parameters) {
   ParamId& first = parameters.first_uses.at(static_cast<size_t>(index));
@@ -101,6 +100,7 @@ void GraphBlock::add_parameter(BlockBuilder& builder, BlockBase& base, int index
   const Shape shape = parameter_shape(*base.base);
   const bool decays = base.needs_gradient && shape.rank() >= 2;
   base.param = builder.replicated(base.base->name, shape, parameters.init, decays);
+  builder.freeze(base.param, !base.needs_gradient);
   first = base.param;
 }
 

@@ -192,7 +192,7 @@ void AttentionCore::keep_sink_gradient(Run& run, Tensor dout, Saved& saved) cons
 }
 
 void AttentionCore::backward_weight(Run& run, Saved& saved) const {
-  if (!sinks_) return;
+  if (!sinks_ || !run.trains(*sinks_)) return;
   const Tensor gradient = run.grad(*sinks_);
   if (run.adds_to(*sinks_))
     run.ops.add(run.stream, gradient, gradient, saved[*dsinks_]);
