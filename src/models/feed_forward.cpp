@@ -32,15 +32,13 @@ class OneNetwork final : public FeedForward {
   Tensor forward_added(Run& run, Arena& recomputable, const ResidualAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
     const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
-    Run last = run.keeping_in(run.output());
-    return down_.forward_added(last, add, residual, inner, saved);
+    return down_.forward_added(run, run.output(), add, residual, inner, saved);
   }
 
   // f(x), in scratch.
   Tensor forward(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
     const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
-    Run brief = run.keeping_in(run.scratch);
-    return down_.forward(brief, inner, saved);
+    return down_.forward_in(run, run.scratch, inner, saved);
   }
 
   Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,

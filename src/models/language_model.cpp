@@ -1,7 +1,9 @@
 #include "models/language_model.h"
 
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "config/fields/layer_kinds.h"
 #include "config/subjects/model_family.h"
@@ -141,6 +143,20 @@ Block head_part(const ModelConfig& config, BlockBuilder& builder, ParamId tokens
           .output = {.row_statistics = part.last() ? 0 : static_cast<int>(VocabPart::kRowStatistics)}};
 }
 
+// With adapters, all parameters but theirs are frozen.
+void adapt(BlockBuilder& builder, const ModelConfig& config) {
+  if (config.adapters.lora_rank) builder.adapt(&config.adapters);
+}
+
+// The trained parameters of a block, by their names within it, if others are frozen: with adapters, blocks of a kind may
+// differ in them.
+std::string trained_in(const ParamList& params, int block, size_t prefix) {
+  std::string names;
+  for (const ParamSpec& spec : params.specs())
+    if (spec.block == block && !spec.frozen) names += spec.shard.name.substr(prefix) + " ";
+  return names;
+}
+
 // The embedding, and the blocks before it that look up parts of its tokens.
 class EmbeddingBlocks {
  public:
@@ -174,6 +190,7 @@ class EmbeddingBlocks {
   void add(Model& model, Make make, const std::vector<int>& parts) {
     BlockBuilder builder(model.params, model.reports, mesh_, static_cast<int>(model.blocks.size()), seed_,
                          layout_.sequence_parallel);
+    adapt(builder, config_);
     std::vector<ParamId> tokens;
     std::unique_ptr<Layer> layer = make(builder, config_, padded_vocab_, {parts, parts_}, tokens);
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -207,8 +224,10 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   const int64_t padded_vocab = padded_vocab_size(config, mesh.size(Axis::Tp));
   check_parts(config, layout.pipeline_vocab_parts, mesh.size(Axis::Tp), padded_vocab);
   const auto next_block = [&] {
-    return BlockBuilder(model.params, model.reports, mesh, static_cast<int>(model.blocks.size()), seed,
-                        layout.sequence_parallel);
+    BlockBuilder builder(model.params, model.reports, mesh, static_cast<int>(model.blocks.size()), seed,
+                         layout.sequence_parallel);
+    adapt(builder, config);
+    return builder;
   };
 
   model.row_cut = family_of_model(config).causal ? RowCut::BothEnds : RowCut::Consecutive;
@@ -216,17 +235,18 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   EmbeddingBlocks embedding(config, mesh, seed, layout, padded_vocab);
   embedding.add_to(model, lookups);
 
-  std::vector<int> first_of_kind(layers.kinds.size(), -1);
+  std::map<std::pair<size_t, std::string>, int> first_of_kind;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     BlockBuilder builder = next_block();
     const size_t kind = layers.of_layer[static_cast<size_t>(layer)];
-    std::unique_ptr<Layer> block = family.make_layer(builder, "block." + std::to_string(layer),
-                                                     shape_of(layers.kinds[kind].model, layout));
+    const std::string name = "block." + std::to_string(layer);
+    std::unique_ptr<Layer> block =
+        family.make_layer(builder, name, shape_of(layers.kinds[kind].model, layout));
     if (layout.recompute_granularity == RecomputeGranularity::Full)
       block = std::make_unique<Recompute>(builder, std::move(block));
-    int& first = first_of_kind[kind];
-    const int like = first;
-    if (first < 0) first = builder.block();
+    const auto [first, is_new] = first_of_kind.try_emplace(
+        {kind, trained_in(model.params, builder.block(), name.size())}, builder.block());
+    const int like = is_new ? -1 : first->second;
     model.blocks.push_back({.layer = std::move(block),
                             .kind = BlockKind::Layer,
                             .slots = builder.slots(),
@@ -237,6 +257,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   const int parts = layout.pipeline_vocab_parts;
   for (int part = 0; part < parts; ++part) {
     BlockBuilder builder = next_block();
+    if (has_task_head(config)) builder.adapt(nullptr);  // it is new, and trained
     const ParamId tokens = embedding.tokens_of(part);
     model.blocks.push_back(parts == 1 ? whole_head(config, builder, layout, tokens, padded_vocab)
                                       : head_part(config, builder, tokens, padded_vocab, {part, parts}));

@@ -97,7 +97,8 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor attention = attention_.forward(run, qkv, saved);
   add1_.reserve(run, x.row_count(), x.last_dim(), saved);
   // Of parallel parts, nothing but the other part's sum reads this one.
-  const Tensor sum = out_.forward_added(parallel() ? scratch_run : run, add1_, x, attention, saved);
+  const Tensor sum =
+      out_.forward_added(run, parallel() ? run.scratch : *run.keep, add1_, x, attention, saved);
   if (!parallel()) release();
   Tensor normed = one_norm() ? first : parallel() ? x : sum;
   if (middle_norm_)

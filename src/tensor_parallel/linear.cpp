@@ -20,12 +20,12 @@ ColumnLinear::ColumnLinear(BlockBuilder& builder, const std::string& name, int64
       region_(builder),
       weight_(
           builder.sharded(name + ".weight", weight_shape(groups, out, in), groups == 1 ? 0 : 1, init, true)),
+      bias_(bias ? std::optional(builder.sharded(name + ".bias", bias_shape(groups, out), groups == 1 ? 0 : 1,
+                                                 {Init::Kind::Zeros}, false))
+                 : std::nullopt),
+      adapters_(builder, name, weight_, groups, LowRank::Cut::Outputs),
       x_(builder.slot()),
-      dy_(builder.slot()) {
-  if (bias)
-    bias_ = builder.sharded(name + ".bias", bias_shape(groups, out), groups == 1 ? 0 : 1, {Init::Kind::Zeros},
-                            false);
-}
+      dy_(builder.slot()) {}
 
 Tensor ColumnLinear::take_output(Run& run, Arena& from, Tensor x) const {
   return from.take(run.dtype, {region_.rows_inside(x.row_count()), run.weight(weight_).row_count()});
@@ -33,11 +33,16 @@ Tensor ColumnLinear::take_output(Run& run, Arena& from, Tensor x) const {
 
 Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   const Tensor w = run.weight(weight_);
+  const Tensor bias = bias_ ? run.weight(*bias_) : Tensor{};
   saved[x_] = x;
   const Tensor y = take_output(run, *run.keep, x);
+  const Tensor z = adapters_.scales() ? take_output(run, *run.keep, x) : y;
+  adapters_.reserve(run, y.row_count(), saved);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
-  column_product(run, y, all_x, w, bias_ ? run.weight(*bias_) : Tensor{});
+  column_product(run, z, all_x, w, adapters_.scales() ? Tensor{} : bias);
+  adapters_.forward(run, z, all_x, saved);
+  if (adapters_.scales()) adapters_.scale(run, y, z, bias, saved);
   run.show(name_, "output", y);
   run.scratch.release(mark);
   return y;
@@ -45,7 +50,7 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
 
 Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x,
                                        Saved& saved) const {
-  if (activation.kind() != ActivationKind::Gelu || !bias_) {
+  if (activation.kind() != ActivationKind::Gelu || !bias_ || adapters_.any()) {
     Run activation_run = run.keeping_in(keep);
     return activation.forward(activation_run, forward(run, x, saved), saved);
   }
@@ -63,17 +68,25 @@ Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& 
 
 Tensor ColumnLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  const ColumnGradient gradient{dy, run.weight(weight_), {}, {}};
-  return input_gradient(region_, run, name_, {&gradient, 1});
+  const ColumnGradient gradient{adapters_.begin_backward(run, dy, saved), run.weight(weight_), {}, {}};
+  return input_gradient(region_, run, name_, {&gradient, 1},
+                        [&](Tensor dx) { adapters_.backward_input(run, dx, saved); });
 }
 
 void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
+  if (adapters_.any()) {
+    const Arena::Mark mark = run.scratch.mark();
+    adapters_.backward_weight(run, region_.gather_rows(run, saved[x_], run.scratch, run.stream), saved);
+    run.scratch.release(mark);
+  }
+  if (!run.trains(weight_)) return;
   const ColumnGradient gradient{
       saved[dy_], {}, run.grad(weight_), bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_, bias_)};
   weight_gradient(region_, run, {&gradient, 1}, saved[x_]);
 }
 
 Tensor ColumnLinear::backward(Run& run, Tensor dy, Saved& saved) const {
+  if (!run.trains(weight_)) return Layer::backward(run, dy, saved);
   const ColumnGradient gradient{dy, run.weight(weight_), run.grad(weight_),
                                 bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_, bias_)};
   return both_gradients(region_, run, name_, {&gradient, 1}, saved[x_]);
@@ -84,18 +97,29 @@ RowLinear::RowLinear(BlockBuilder& builder, const std::string& name, int64_t out
     : name_(name),
       region_(builder),
       weight_(builder.sharded(name + ".weight", {out, in}, 1, init, true)),
+      bias_(bias ? std::optional(builder.replicated(name + ".bias", {out}, {Init::Kind::Zeros}, false))
+                 : std::nullopt),
+      adapters_(builder, name, weight_, 1, LowRank::Cut::Inputs),
       x_(builder.slot()),
-      dy_(builder.slot()) {
-  if (bias) bias_ = builder.replicated(name + ".bias", {out}, {Init::Kind::Zeros}, false);
-}
+      dy_(builder.slot()) {}
 
 Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
+  return forward_in(run, *run.keep, x, saved);
+}
+
+Tensor RowLinear::forward_in(Run& run, Arena& output, Tensor x, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
-  const Region::Sum y = region_.take_sum(run, *run.keep, x.row_count(), w.row_count());
+  adapters_.reserve(run, x.row_count(), saved);
+  const Tensor scaled =
+      adapters_.scales() ? run.keep->take(run.dtype, {x.row_count(), w.row_count()}) : Tensor{};
+  const Region::Sum y = region_.take_sum(run, output, x.row_count(), w.row_count());
   // The bias is added once, by the first rank of the axis.
-  const bool biased = bias_ && run.mesh.coord(Axis::Tp) == 0;
-  run.ops.affine(run.stream, y.partial, x, w, biased ? run.weight(*bias_) : Tensor{});
+  const Tensor bias = bias_ && run.mesh.coord(Axis::Tp) == 0 ? run.weight(*bias_) : Tensor{};
+  const Tensor z = adapters_.scales() ? scaled : y.partial;
+  run.ops.affine(run.stream, z, x, w, adapters_.scales() ? Tensor{} : bias);
+  adapters_.forward(run, z, x, saved);
+  if (adapters_.scales()) adapters_.scale(run, y.partial, z, bias, saved);
   run.show(name_, "output", y.partial);
   region_.add_up(run, y, run.stream);
   run.show(name_, "summed output", y.result);
@@ -104,16 +128,18 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 // A single rank computes the whole product and adds the residual as it writes the result.
-Tensor RowLinear::forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x,
+Tensor RowLinear::forward_added(Run& run, Arena& output, const ResidualAdd& add, Tensor residual, Tensor x,
                                 Saved& saved) const {
-  if (!region_.alone() || !add.only_adds(run)) {
-    Run brief = run.keeping_in(run.scratch);
-    return add.forward(run, residual, forward(brief, x, saved), saved);
+  if (!region_.alone() || !add.only_adds(run) || adapters_.scales()) {
+    Run added = run.keeping_in(output);
+    return add.forward(added, residual, forward_in(run, run.scratch, x, saved), saved);
   }
   const Tensor w = run.weight(weight_);
   saved[x_] = x;
-  const Tensor y = run.keep->take(run.dtype, {x.row_count(), w.row_count()});
+  adapters_.reserve(run, x.row_count(), saved);
+  const Tensor y = output.take(run.dtype, {x.row_count(), w.row_count()});
   run.ops.affine_add(run.stream, y, residual, x, w, bias_ ? run.weight(*bias_) : Tensor{});
+  adapters_.forward(run, y, x, saved);
   add.show_sum(run, y);
   return y;
 }
@@ -121,15 +147,17 @@ Tensor RowLinear::forward_added(Run& run, const ResidualAdd& add, Tensor residua
 Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
+  const Tensor dz = adapters_.begin_backward(run, saved[dy_], saved);
   const Tensor dx = run.flow->take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
-  run.ops.affine_backward_input(run.stream, dx, saved[dy_], w, 0.0);
+  run.ops.affine_backward_input(run.stream, dx, dz, w, 0.0);
+  adapters_.backward_input(run, dx, saved);
   run.show(name_, "input gradient", dx);
   return dx;
 }
 
 Tensor RowLinear::backward_input_activated(Run& run, const Activation& activation, Tensor dy,
                                            Saved& saved) const {
-  if (activation.kind() != ActivationKind::Gelu)
+  if (activation.kind() != ActivationKind::Gelu || adapters_.any())
     return activation.backward_input(run, backward_input(run, dy, saved), saved);
   const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
@@ -141,6 +169,8 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
 
 // Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
+  adapters_.backward_weight(run, saved[x_], saved);
+  if (!run.trains(weight_)) return;
   const Tensor all = saved[dy_];
   const Tensor rank_rows = region_.own_rows(all);
   const bool apart = bias_ && rank_rows.row_count() != all.row_count();

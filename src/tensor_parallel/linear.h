@@ -3,6 +3,8 @@
 //
 // ColumnLinear enters a region (tensor_parallel/regions.h) and cuts the outputs. RowLinear leaves the region and cuts
 // the inputs: y is a sum over the axis, and the bias is added once. Ro = R rows, or R/tp under sequence parallelism.
+//
+// Both have low-rank adapters (tensor_parallel/low_rank.h) if the builder says so; the layer itself is then frozen.
 #pragma once
 
 #include <optional>
@@ -10,6 +12,7 @@
 
 #include "nn/layers.h"
 #include "nn/residual.h"
+#include "tensor_parallel/low_rank.h"
 #include "tensor_parallel/regions.h"
 
 namespace trifold {
@@ -46,6 +49,7 @@ class ColumnLinear final : public Layer {
   Region region_;
   ParamId weight_;
   std::optional<ParamId> bias_;
+  LowRank adapters_;
   SlotId x_, dy_;
 };
 
@@ -56,8 +60,11 @@ class RowLinear final : public Layer {
   RowLinear(BlockBuilder& builder, const std::string& name, int64_t out, int64_t in, Init init,
             bool bias = true);
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;  // [R, in/tp] -> [Ro, out]
-  // The sum of `add`, whose x is forward(x).
-  Tensor forward_added(Run& run, const ResidualAdd& add, Tensor residual, Tensor x, Saved& saved) const;
+  // As forward, with the result in `output`.
+  Tensor forward_in(Run& run, Arena& output, Tensor x, Saved& saved) const;
+  // The sum of `add`, whose x is forward(x), in `output`.
+  Tensor forward_added(Run& run, Arena& output, const ResidualAdd& add, Tensor residual, Tensor x,
+                       Saved& saved) const;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as in ColumnLinear
@@ -70,6 +77,7 @@ class RowLinear final : public Layer {
   Region region_;
   ParamId weight_;
   std::optional<ParamId> bias_;
+  LowRank adapters_;
   SlotId x_, dy_;
 };
 

@@ -1,5 +1,7 @@
 #include "tensor_parallel/query_key_value.h"
 
+#include <algorithm>
+
 namespace trifold {
 
 QueryKeyValue::QueryKeyValue(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads,
@@ -19,13 +21,15 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
   const int64_t out = all * heads_.head_dim;
   const int dim = groups == 1 ? 0 : 1;
   const std::string full = name + "." + part;
-  Projection projection;
-  projection.weight = builder.sharded(
+  const ParamId weight = builder.sharded(
       full + ".weight", groups == 1 ? Shape{out, shape_.width} : Shape{groups, out, shape_.width}, dim,
       shape_.init, true, all);
+  std::optional<ParamId> bias;
   if (shape_.bias)
-    projection.bias = builder.sharded(full + ".bias", groups == 1 ? Shape{out} : Shape{groups, out}, dim,
-                                      {Init::Kind::Zeros}, false, all);
+    bias = builder.sharded(full + ".bias", groups == 1 ? Shape{out} : Shape{groups, out}, dim,
+                           {Init::Kind::Zeros}, false, all);
+  Projection projection{
+      weight, bias, LowRank(builder, full, weight, groups, LowRank::Cut::Outputs, all), 0, {}, {}, {}};
   const int64_t count = all == heads_.heads ? heads_.local : heads_.local_kv;
   for (int64_t group = 0; group < groups; ++group) {
     // The last kind is values; the first is queries, unless the projection has none.
@@ -42,6 +46,7 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
   }
   projection.columns = groups * count * heads_.head_dim;
   projection.dy = builder.slot();
+  if (projection.adapters.scales()) projection.before_scale = builder.slot();
   projections_.push_back(std::move(projection));
 }
 
@@ -71,6 +76,7 @@ Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
         saved[heads.raw] = run.keep->take(run.dtype, {rows, heads.count * heads_.head_dim});
         heads.norm->take_statistics(run, rows, saved);
       }
+  reserve_adapters(run, rows, saved);
   const Arena::Mark mark = run.scratch.mark();
   project(run, packed, region_.gather_rows(run, x, run.scratch, run.stream), saved);
   run.show(name_, "output", packed);
@@ -78,12 +84,24 @@ Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
   return packed;
 }
 
+void QueryKeyValue::reserve_adapters(Run& run, int64_t rows, Saved& saved) const {
+  for (const Projection& projection : projections_) {
+    projection.adapters.reserve(run, rows, saved);
+    if (projection.adapters.scales())
+      saved[projection.before_scale] = run.keep->take(run.dtype, {rows, projection.columns});
+  }
+}
+
 void QueryKeyValue::project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const {
   for (const Projection& projection : projections_) {
     const Tensor output =
         is_plain() ? packed : run.scratch.take(run.dtype, {packed.row_count(), projection.columns});
-    column_product(run, output, all_x, run.weight(projection.weight),
-                   projection.bias ? run.weight(*projection.bias) : Tensor{});
+    const LowRank& adapters = projection.adapters;
+    const Tensor bias = projection.bias ? run.weight(*projection.bias) : Tensor{};
+    const Tensor product = adapters.scales() ? saved[projection.before_scale] : output;
+    column_product(run, product, all_x, run.weight(projection.weight), adapters.scales() ? Tensor{} : bias);
+    adapters.forward(run, product, all_x, saved);
+    if (adapters.scales()) adapters.scale(run, output, product, bias, saved);
     finish(run, packed, projection, output, saved);
   }
 }
@@ -133,11 +151,14 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
 
 QueryKeyValue::Gradients QueryKeyValue::gradients(Run& run, bool inputs, bool weights, Saved& saved) const {
   Gradients all;
-  for (const Projection& projection : projections_)
-    all.items[all.count++] = {saved[projection.dy], inputs ? run.weight(projection.weight) : Tensor{},
-                              weights ? run.grad(projection.weight) : Tensor{},
-                              weights && projection.bias ? run.grad(*projection.bias) : Tensor{},
-                              weights && run.adds_to(projection.weight, projection.bias)};
+  for (const Projection& projection : projections_) {
+    const bool trains = weights && run.trains(projection.weight);
+    all.items[all.count++] = {
+        inputs ? projection.adapters.begin_backward(run, saved[projection.dy], saved) : saved[projection.dy],
+        inputs ? run.weight(projection.weight) : Tensor{}, trains ? run.grad(projection.weight) : Tensor{},
+        trains && projection.bias ? run.grad(*projection.bias) : Tensor{},
+        trains && run.adds_to(projection.weight, projection.bias)};
+  }
   return all;
 }
 
@@ -147,17 +168,32 @@ void QueryKeyValue::norm_gradients(Run& run, Saved& saved) const {
       if (heads.norm) heads.norm->backward_weight(run, saved);
 }
 
+// Of all projections with adapters, which share the gathered input.
+void QueryKeyValue::adapter_gradients(Run& run, Saved& saved) const {
+  if (std::none_of(projections_.begin(), projections_.end(),
+                   [](const Projection& projection) { return projection.adapters.any(); }))
+    return;
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor all_x = region_.gather_rows(run, saved[x_], run.scratch, run.stream);
+  for (const Projection& projection : projections_) projection.adapters.backward_weight(run, all_x, saved);
+  run.scratch.release(mark);
+}
+
 Tensor QueryKeyValue::backward_input(Run& run, Tensor dy, Saved& saved) const {
   undo(run, dy, saved);
-  return input_gradient(region_, run, name_, gradients(run, true, false, saved).all());
+  return input_gradient(region_, run, name_, gradients(run, true, false, saved).all(), [&](Tensor dx) {
+    for (const Projection& projection : projections_) projection.adapters.backward_input(run, dx, saved);
+  });
 }
 
 void QueryKeyValue::backward_weight(Run& run, Saved& saved) const {
+  adapter_gradients(run, saved);
   weight_gradient(region_, run, gradients(run, false, true, saved).all(), saved[x_]);
   norm_gradients(run, saved);
 }
 
 Tensor QueryKeyValue::backward(Run& run, Tensor dy, Saved& saved) const {
+  if (!run.trains(projections_.front().weight)) return Layer::backward(run, dy, saved);
   undo(run, dy, saved);
   norm_gradients(run, saved);
   return both_gradients(region_, run, name_, gradients(run, true, true, saved).all(), saved[x_]);

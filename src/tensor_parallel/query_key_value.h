@@ -17,6 +17,7 @@
 #include "tensor_parallel/column_product.h"
 #include "tensor_parallel/head_norm.h"
 #include "tensor_parallel/head_projections.h"
+#include "tensor_parallel/low_rank.h"
 
 namespace trifold {
 
@@ -57,9 +58,11 @@ class QueryKeyValue final : public HeadProjections {
   struct Projection {
     ParamId weight;
     std::optional<ParamId> bias;
+    LowRank adapters;
     int64_t columns;  // columns of the product
     std::vector<Heads> heads;
     SlotId dy;
+    SlotId before_scale;  // with magnitudes: the product, [R, columns]
   };
 
   // `groups` kinds of heads (queries, keys, values) with `all` heads each in the model, from packed column `packed` on.
@@ -77,7 +80,9 @@ class QueryKeyValue final : public HeadProjections {
     std::span<const ColumnGradient> all() const { return {items.data(), count}; }
   };
   Gradients gradients(Run& run, bool inputs, bool weights, Saved& saved) const;
+  void reserve_adapters(Run& run, int64_t rows, Saved& saved) const;
   void norm_gradients(Run& run, Saved& saved) const;
+  void adapter_gradients(Run& run, Saved& saved) const;
   Rotary turn(const Heads& heads, int64_t x_column, int64_t y_column, bool inverse,
               bool rotates = true) const;
 
