@@ -17,8 +17,12 @@
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "models/adapters/frozen_weights.h"
+#include "models/adapters/peft_folder.h"
+#include "models/folders/open_model.h"
 #include "models/hugging_face/hugging_face.h"
 #include "recommend/trained_recommender.h"
+#include "train/checkpoint_model.h"
 
 namespace trifold::launch {
 
@@ -36,6 +40,8 @@ std::string model_options(const ModelConfig& model) {
     text += " --" + name;
     if (item.value().is_string())
       text += " " + item.value().get<std::string>();
+    else if (item.value().is_array())
+      for (const nlohmann::json& word : item.value()) text += " " + word.get<std::string>();
     else if (!item.value().is_boolean())
       text += " " + json_text(item.value());
   }
@@ -56,9 +62,10 @@ void print_result(const Converted& done) {
 }  // namespace
 
 int run(const ConvertConfig& config) {
-  const bool from_hugging_face = is_hugging_face_folder(config.load);
+  const bool from_hugging_face = !is_peft_folder(config.load) && is_hugging_face_folder(config.load);
   std::optional<CheckpointReader> checkpoint;
-  if (!from_hugging_face) checkpoint.emplace(config.load);
+  const bool from_peft = is_peft_folder(config.load);
+  if (!from_hugging_face) checkpoint.emplace(open_model(config.load));
   if (config.load_ema && (!checkpoint || is_recommender(*checkpoint)))
     bad_input("--load-ema: {} is not a checkpoint of a language model: leave it out", config.load);
   if (config.load_ema) checkpoint = checkpoint->with_averages();
@@ -85,6 +92,15 @@ int run(const ConvertConfig& config) {
       bad_input("--save {}: only a recommender becomes a file, and {} is a language model: name a folder",
                 config.save, config.load);
   check_writable_folder("--save", config.save);
+  const bool has_adapters =
+      checkpoint && !has_model_file(*checkpoint) && language_model_of(*checkpoint).adapters.lora_rank;
+  if (config.merge_adapters && !has_adapters)
+    bad_input("--merge-adapters: {} has no low-rank adapters: leave it out", config.load);
+  if (has_adapters && !config.merge_adapters) {
+    print_result(from_peft ? import_adapters(config) : export_adapters(*checkpoint, config));
+    return kDone;
+  }
+  if (has_adapters) checkpoint = merged(std::move(*checkpoint));
   if (checkpoint && has_model_file(*checkpoint)) {
     if (config.seq_length)
       bad_input("--seq-length: {} is not a Hugging Face model: leave it out", config.load);

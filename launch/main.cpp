@@ -24,6 +24,7 @@
 #include "launch/process/rank_watch.h"
 #include "launch/process/signals.h"
 #include "launch/say.h"
+#include "models/adapters/peft_folder.h"
 #include "models/folders/open_model.h"
 #include "run/command_files.h"
 #include "run/ranks.h"
@@ -153,11 +154,13 @@ int run_with_others(const Request& request, const Remarks& remarks, const std::e
       request);
 }
 
-// The model that a Hugging Face folder describes; nullopt for other folders.
+// The model that a folder of Hugging Face's libraries describes; nullopt for other folders.
 std::optional<FolderModel> model_of_folder(const std::string& folder) {
-  if (!is_hugging_face_folder(folder)) return std::nullopt;
+  const bool adapters = is_peft_folder(folder);
+  if (!adapters && !is_hugging_face_folder(folder)) return std::nullopt;
   const CheckpointModel found = describe_checkpoint(open_model(folder));
-  return FolderModel{found.model, found.data, (std::filesystem::path(folder) / "config.json").string()};
+  return FolderModel{found.model, found.data,
+                     (std::filesystem::path(folder) / (adapters ? kPeftConfigName : "config.json")).string()};
 }
 
 int dispatch(int argc, char** argv, Remarks& remarks) {

@@ -311,8 +311,11 @@ WriteModel model_writer(const CheckpointConfig& config) {
     convert.save = folder.string();
     convert.dtype = dtype;
     convert.hugging_face_family = family;
-    CheckpointReader from(checkpoint);
-    export_model(from, convert);
+    CheckpointReader from = open_model(checkpoint);
+    if (language_model_of(from).adapters.lora_rank)
+      export_adapters(from, convert);
+    else
+      export_model(from, convert);
   };
 }
 

@@ -31,9 +31,21 @@ struct Converted {
 // the family. BadInput for a model that the library does not support.
 Converted export_model(CheckpointReader& from, const ConvertConfig& config);
 
+// Writes the adapters of a checkpoint to the folder config.save in the format of the peft library
+// (models/adapters/peft_folder.h); the folder must be empty or not exist. `from` reads the adapters and the frozen weights.
+Converted export_adapters(CheckpointReader& from, const ConvertConfig& config);
+
+// Writes adapters in the format of the peft library as a checkpoint of step 0, with the place of their frozen weights.
+// BadInput if config.save holds checkpoints of a run.
+Converted import_adapters(const ConvertConfig& config);
+
 // Writes the models of a run with --save-hf: as export_model does, with the run's --save-hf-dtype and
 // --hugging-face-family.
 WriteModel model_writer(const CheckpointConfig& config);
+
+// BadInput if the folder belongs to a run, whose newer checkpoints readers would open instead. A conversion may be
+// repeated.
+void check_conversion_target(const std::string& save);
 
 // Writes the checkpoint of step 0, weights only, under config.save, with the tokenizer's files and the ids of its
 // special tokens. Elements have the type of the files, or are converted if config.dtype is given. BadInput that lists

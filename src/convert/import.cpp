@@ -64,16 +64,14 @@ DType type_of_all(const HuggingFaceFolder& folder, const ConvertConfig& config) 
   return weights_type(folder);
 }
 
-// BadInput if the folder belongs to a run, whose newer checkpoints readers would open instead. A conversion may be
-// repeated.
-void check_target(const std::string& save) {
+}  // namespace
+
+void check_conversion_target(const std::string& save) {
   const auto there = checkpoints_in(save);
   if (!there.empty() && there.front().first > 0)
     bad_input("--save {} holds checkpoints of a run, the newest of step {}: give another --save", save,
               there.front().first);
 }
-
-}  // namespace
 
 Converted import_model(const ConvertConfig& config, const std::function<void(std::string)>& warn) {
   const auto folder = std::make_shared<const HuggingFaceFolder>(config.load, warn);
@@ -99,7 +97,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
     boxes.push_back({"param/" + map.ours, stored, map.shape, Rect::whole(map.shape)});
     bytes += boxes.back().bytes();
   }
-  check_target(config.save);
+  check_conversion_target(config.save);
   const SaveFolder target(config.save);
   const SaveOptions options{.run_id = random_id(), .folder = &target, .warn = warn};
   for (const std::string& warning : target.warnings()) options.report(warning);

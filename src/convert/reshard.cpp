@@ -50,16 +50,18 @@ bool saves_something(const ParamList& params, const MeshCoords& coords, const Me
   });
 }
 
-// The boxes that a rank stores, as in Trainer::checkpoint_tensors.
+// The boxes that a rank stores, as in Trainer::checkpoint_tensors. `adapters`: the model has some.
 std::vector<ShardBox> boxes_of_rank(const RankLayout& layout, const std::vector<std::string>& kinds,
-                                    DType dtype) {
+                                    DType dtype, bool adapters) {
   std::vector<ShardBox> boxes;
   for (const FlatLayout::Unit& unit : layout.flat().units())
     for (const FlatLayout::Segment& segment : layout.owned(unit)) {
-      if (!layout.saves(segment.id)) continue;
+      const bool frozen = layout.params()[segment.id].frozen;
+      if (!layout.saves(segment.id) || (frozen && adapters)) continue;
       for (const std::string& kind : kinds)
-        for (const StoredBox& box : stored_boxes(layout.params(), kind, segment))
-          boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
+        if (!frozen || kind == kWeightKind)  // it has no state otherwise
+          for (const StoredBox& box : stored_boxes(layout.params(), kind, segment))
+            boxes.push_back({box.spec.name, dtype, box.spec.global, box.spec.local});
     }
   return boxes;
 }
@@ -201,7 +203,8 @@ ShardLayout layout_of_run(const ModelConfig& model, const ReshardConfig& target,
         models.try_emplace(place, run.model, run.mesh, Mesh(sizes, coords), run.seed, order.stage_ranks())
             .first->second;
     if (!saves_something(here.model.params, coords, sizes, zero)) continue;
-    layout.back() = boxes_of_rank(RankLayout(here, sizes, coords, run.zero, zero), kinds, dtype);
+    layout.back() = boxes_of_rank(RankLayout(here, sizes, coords, run.zero, zero), kinds, dtype,
+                                  model.adapters.lora_rank.has_value());
   }
   return layout;
 }

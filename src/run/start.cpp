@@ -11,6 +11,7 @@
 #include "core/printable.h"
 #include "files/file.h"
 #include "files/output_files.h"
+#include "models/adapters/peft_folder.h"
 #include "models/folders/open_model.h"
 
 namespace trifold {
@@ -100,7 +101,8 @@ RunStart choose_start(const CheckpointConfig& config) {
   if (config.auto_resume && config.save) check_not_emptied(*config.save);
   check_not_first_launch(config);
   const LoadPart weights = config.moe_use_upcycling ? LoadPart::Dense : LoadPart::Weights;
-  const bool is_model = config.load && is_hugging_face_folder(*config.load);  // has nothing but weights
+  // Has nothing but weights.
+  const bool is_model = config.load && (is_peft_folder(*config.load) || is_hugging_face_folder(*config.load));
   RunStart start{config.load, config.finetune || is_model ? weights : LoadPart::All, false};
   if (config.ckpt_step) start.from = checkpoint_of_step(*config.load, *config.ckpt_step);
   start.new_optimizer = config.no_load_optim && start.part == LoadPart::All;

@@ -17,6 +17,7 @@
 #include "core/read_json.h"
 #include "files/crc32.h"
 #include "files/mapped_file.h"
+#include "models/adapters/peft_folder.h"
 #include "models/folders/open_model.h"
 #include "run/rank_text.h"
 #include "text/blend.h"
@@ -170,7 +171,7 @@ void RunTerms::add_file(const std::string& option, const std::string& path) {
 }
 
 void RunTerms::add_checkpoint(const std::string& path) {
-  if (is_hugging_face_folder(path)) {
+  if (is_peft_folder(path) || is_hugging_face_folder(path)) {
     const std::string digest = open_weights(path).manifest().save_id;
     return add({"the model of --load", digest,
                 fmt::format("{} (checksum of its description and of parts of its files {})", path, digest)});

@@ -7,12 +7,14 @@
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
+#include "config/subjects/adapters.h"
 #include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
 #include "config/subjects/text.h"
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
+#include "models/adapters/adapter_modules.h"
 #include "models/folders/open_model.h"
 #include "run/tensors_on_host.h"
 
@@ -184,6 +186,48 @@ void compare_model_files(const nlohmann::json& stored, const nlohmann::json& wan
       text(wanted, "model"), now, text(stored, "model"), before);
 }
 
+// The fields of adapters (config/subjects/adapters.h).
+const std::vector<std::string>& adapter_fields() {
+  static const std::vector<std::string> kFields = [] {
+    std::vector<std::string> names;
+    AdapterConfig none;
+    OptionTable table;
+    add_adapters(table, none);
+    for (const Option& option : table.options()) names.push_back(json_key(option));
+    return names;
+  }();
+  return kFields;
+}
+
+// A run may add adapters to a model that has none, or continue with all that it has, for which targets may be written in
+// other ways. Erases their fields if one of these holds. BadInput if the run would leave the adapters out.
+void compare_adapters(nlohmann::json& stored, nlohmann::json& wanted) {
+  const auto has_adapters = [](const nlohmann::json& model) {
+    return model.is_object() && !model.value("lora_rank", nlohmann::json()).is_null();
+  };
+  if (has_adapters(stored) && !has_adapters(wanted))
+    bad_input(
+        "the checkpoint has low-rank adapters of rank {}: continue with --lora-rank {} and its other options of adapters, "
+        "or add the adapters to the weights first, by trifold convert --merge-adapters",
+        json_text(stored["lora_rank"]), json_text(stored["lora_rank"]));
+  if (has_adapters(stored)) {
+    const auto names = [](const nlohmann::json& json) {
+      std::vector<std::string> all;
+      for (const AdaptedModule& module : adapted_modules(model_from_json(json))) all.push_back(module.name);
+      return all;
+    };
+    if (names(stored) != names(wanted)) return;
+    for (nlohmann::json* model : {&stored, &wanted}) {
+      model->erase("lora_targets");
+      model->erase("lora_dropout");
+    }
+    return;
+  }
+  for (const std::string& field : adapter_fields())
+    for (nlohmann::json* model : {&stored, &wanted})
+      if (model->is_object()) model->erase(field);
+}
+
 void erase(const std::vector<const char*>& fields, nlohmann::json& model) {
   if (!model.is_object()) return;
   for (const char* field : fields) model.erase(field);
@@ -201,7 +245,10 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Load
   if (stored.is_object())
     for (const auto& field : defaults.items())
       if (!stored.contains(field.key())) stored[field.key()] = field.value();
-  if (part == LoadPart::All) compare_model_files(stored, wanted);
+  if (part == LoadPart::All)
+    compare_model_files(stored, wanted);
+  else
+    compare_adapters(stored, wanted);
   for (nlohmann::json* model : {&stored, &wanted}) erase(free_fields(part, rope), *model);
   try {
     compare_models(stored, wanted);

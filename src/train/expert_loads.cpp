@@ -26,7 +26,7 @@ void for_each_element(const Tensor& values, Body body) {
 ExpertLoads::ExpertLoads(Replica& replica, const ShardedOptimizer& optimizer, const ModelConfig& model)
     : replica_(replica),
       experts_(*model.num_experts),
-      rate_(model.moe_router_bias_update_rate),
+      rate_(model.adapters.lora_rank ? 0 : model.moe_router_bias_update_rate),
       in_rounds_(replica.mesh().sizes().ranks(kExpertShareAxes) > 1) {
   const ReportList& reports = replica.model().reports;
   const int blocks = static_cast<int>(replica.model().blocks.size());

@@ -49,6 +49,7 @@ ModelConfig tuned_model(const FinetuneConfig& config, const CheckpointModel& fro
         "--sequence-parallel cuts each sample over --tensor-model-parallel-size {}, which does not divide "
         "its {} positions: leave it out, or give another --seq-length",
         config.run.mesh.tensor_model_parallel_size, model.seq_length);
+  if (config.run.model.adapters.lora_rank) model.adapters = config.run.model.adapters;
   model.hidden_dropout = config.hidden_dropout.value_or(model.hidden_dropout);
   model.attention_dropout = config.attention_dropout.value_or(model.attention_dropout);
   if (model.bert_head == HeadKind::Classes || config.task != FinetuneTask::Classify) {

@@ -42,6 +42,11 @@ bool lacks_task_head(const std::string& checkpoint) {
   return !has_task_head(describe_checkpoint(open_model(checkpoint)).model);
 }
 
+// True for a checkpoint whose weights are frozen when adapters are added.
+bool lacks_adapters(const std::string& checkpoint) {
+  return !describe_checkpoint(open_model(checkpoint)).model.adapters.lora_rank;
+}
+
 }  // namespace
 
 RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) {
@@ -49,6 +54,8 @@ RunStart choose_start(const CheckpointConfig& config, const ModelConfig& model) 
   const bool continues = start.may_fall_back;
   if (!continues && start.from && has_task_head(model) && lacks_task_head(*start.from))
     start.part = LoadPart::Encoder;
+  else if (!continues && start.from && model.adapters.lora_rank && lacks_adapters(*start.from))
+    start.part = LoadPart::Weights;
   return start;
 }
 

@@ -185,7 +185,11 @@ class Trainer final : public Savable {
   void share_notes();
   double document_imbalance();  // see RunReport
   std::vector<MemoryReport> memory_of_pipeline();
+  bool has_adapters() const { return config_.model.adapters.lora_rank.has_value(); }
   std::vector<NamedTensor> checkpoint_tensors(bool to_load);
+  // Begins adapters that `from` does not have: leaves them out of `wanted`, and sets their magnitudes to the norms of its
+  // weights.
+  void begin_adapters(std::vector<NamedTensor>& wanted, CheckpointReader& from) const;
   std::vector<NamedTensor> tensors_to_save(const SaveOptions& options);
   CheckpointMeta checkpoint_meta() const;
   // Opens the data at the checkpoint's position; adds differences of the data to `changes`.
@@ -234,6 +238,8 @@ class Trainer final : public Savable {
   int64_t skipped_ = 0;  // steps done without an update (StepSkip)
   // What the loaded checkpoint keeps of the Hugging Face folder that the model came from; null: nothing.
   nlohmann::json hugging_face_;
+  // With adapters: where the frozen weights are (models/adapters/frozen_weights.h); null: not loaded yet.
+  nlohmann::json frozen_weights_;
   int64_t optimizer_began_ = 0;  // updates before the optimizer state began (--no-load-optim)
   bool stop_agreed_ = false;
   ClockSpan step_time_;

@@ -1,10 +1,12 @@
 // The trainer's checkpoints: the tensors of a run, and its other state. Learning rate and dropout follow from the
 // number of steps, the position in the data from the samples consumed, so these two numbers suffice.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
 #include "checkpoint/collective.h"
+#include "checkpoint/convert_floats.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/tensor_kind.h"
 #include "config/commands/json.h"
@@ -13,11 +15,14 @@
 #include "core/read_json.h"
 #include "layout/checkpoint_boxes.h"
 #include "mesh/mesh_sizes.h"
+#include "models/adapters/adapter_modules.h"
+#include "models/adapters/frozen_weights.h"
 #include "models/folders/open_model.h"
 #include "run/changed_options.h"
 #include "run/checkpoint_data.h"
 #include "run/checks/replica_check.h"
 #include "run/tensors_on_host.h"
+#include "tokenize/chat/chat_template.h"
 #include "train/checkpoint_model.h"
 #include "train/stored_state.h"
 #include "train/trainer.h"
@@ -36,8 +41,10 @@ void keep_weights(std::vector<NamedTensor>& tensors) {
 std::vector<NamedTensor> Trainer::checkpoint_tensors(bool to_load) {
   replica_.weights().finish(replica_.compute());
   const RankLayout& layout = replica_.layout();
-  std::vector<NamedTensor> tensors =
-      stored_tensors(layout.params(), optimizer_, [&](ParamId id) { return to_load || layout.saves(id); });
+  // Adapters are saved without the frozen weights, which stay where they were loaded from.
+  std::vector<NamedTensor> tensors = stored_tensors(layout.params(), optimizer_, [&](ParamId id) {
+    return to_load || (layout.saves(id) && !(has_adapters() && layout.params()[id].frozen));
+  });
   if (!to_load && config_.checkpoint.no_save_optim) keep_weights(tensors);
   return tensors;
 }
@@ -55,7 +62,9 @@ CheckpointMeta Trainer::checkpoint_meta() const {
   meta.model = to_json(config_.model);
   meta.mesh = to_json(replica_.mesh().sizes());
   meta.config = to_json(config_);
-  meta.state = {{"tokenizer", tokenizer_to_json(config_.data)},
+  DataConfig data = config_.data;
+  if (data.chat_template_text) data.chat_template = kChatTemplateFile;  // with_attachments
+  meta.state = {{"tokenizer", tokenizer_to_json(data)},
                 // The type of saved weights: masters, if the weights have 16 bits.
                 {"dtype", std::string(name_of(accumulate_type(replica_.dtype())))},
                 {"skipped_steps", skipped_},
@@ -66,8 +75,10 @@ CheckpointMeta Trainer::checkpoint_meta() const {
                   {"scale", scaler_.state().scale},
                   {"steps_without_overflow", scaler_.state().steps_without_overflow},
                   {"overflows_left", scaler_.state().overflows_left}}}};
+  if (run_.batch_sizes.grows()) meta.state["skipped_samples"] = skipped_samples_;
   if (optimizer_began_ > 0) meta.state["optimizer_began"] = optimizer_began_;
   if (!hugging_face_.is_null()) meta.state[kKeptFields] = hugging_face_;
+  if (has_adapters()) meta.state[kFrozenWeights] = frozen_weights_;
   if (loads_ && loads_->keeps_choices()) meta.state["expert_choices"] = loads_->state();
   const std::string bookmark = train_.bookmark(consumed_samples_);
   if (!bookmark.empty()) meta.state["data"] = bookmark;
@@ -89,11 +100,21 @@ std::vector<NamedTensor> Trainer::tensors_to_save(const SaveOptions& options) {
   return tensors;
 }
 
+namespace {
+
+// The options with the files that belong to the model.
+SaveOptions with_attachments(SaveOptions options, const DataConfig& data) {
+  if (data.chat_template_text) options.attached.push_back({kChatTemplateFile, *data.chat_template_text});
+  return options;
+}
+
+}  // namespace
+
 std::string Trainer::save(const std::string& root, const SaveOptions& options) {
   TensorsOnHost host(tensors_to_save(options), replica_.ops(), replica_.compute());
   host.fetch();
   std::string directory = save_checkpoint(root, checkpoint_meta(), host.tensors(), replica_.world(),
-                                          replica_.mesh().coords(), options)
+                                          replica_.mesh().coords(), with_attachments(options, config_.data))
                               .string();
   optimizer_.release();
   return directory;
@@ -103,8 +124,8 @@ std::string Trainer::save_in_background(BackgroundSaver& saver, const std::strin
                                         const SaveOptions& options) {
   TensorsOnHost host(tensors_to_save(options), replica_.ops(), replica_.compute());
   host.fetch();
-  std::string shortage =
-      saver.start(root, checkpoint_meta(), host.tensors(), replica_.mesh().coords(), options);
+  std::string shortage = saver.start(root, checkpoint_meta(), host.tensors(), replica_.mesh().coords(),
+                                     with_attachments(options, config_.data));
   optimizer_.release();
   return shortage;
 }
@@ -148,6 +169,28 @@ bool leave_out_missing_average(std::vector<NamedTensor>& wanted, const Checkpoin
 
 }  // namespace
 
+void Trainer::begin_adapters(std::vector<NamedTensor>& wanted, CheckpointReader& from) const {
+  std::map<std::string, AdaptedModule> new_magnitudes;
+  std::set<std::string> others;
+  for (const AdaptedModule& module : adapted_modules(config_.model)) {
+    if (from.find(module.a()) != nullptr) continue;
+    new_magnitudes.emplace(module.magnitude(), module);
+    others.insert({module.a(), module.b()});
+  }
+  std::erase_if(wanted, [&](const NamedTensor& tensor) {
+    const auto found = new_magnitudes.find(tensor.spec.name);
+    if (found == new_magnitudes.end()) return others.count(tensor.spec.name) > 0;
+    // The boxes of a magnitude [groups, outputs] are runs of its elements.
+    const Rect& box = tensor.spec.local;
+    const int64_t width = tensor.spec.global[tensor.spec.global.rank() - 1];
+    const int64_t begin =
+        box.offset.rank() == 1 ? box.offset[0] : box.offset[0] * width + box.offset[box.offset.rank() - 1];
+    const std::vector<double> norms = first_magnitudes(from, found->second, begin, begin + box.elements());
+    convert_floats(tensor.data.data, tensor.data.dtype, norms.data(), DType::F64, box.elements());
+    return true;
+  });
+}
+
 std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, bool new_optimizer) {
   std::optional<CheckpointReader> reader;
   bool averaged = false;
@@ -157,7 +200,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     if (part == LoadPart::All) check_state(reader->meta(), config_.model, reader->directory().string());
     // Only whole passes may have ended with a smaller batch.
     check(part != LoadPart::All || config_.batch.pass_samples ||
-              reader->meta().consumed_samples == reader->meta().step * *config_.batch.global_batch_size,
+              reader->meta().consumed_samples == run_.batch_sizes.samples_of(reader->meta().step),
           "{} was trained with another global batch size", reader->directory().string());
     TensorsOnHost host(checkpoint_tensors(true), replica_.ops(), replica_.compute());
     host.fetch();  // tensors missing in the checkpoint keep their values
@@ -166,9 +209,11 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
     if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
     averaged = leave_out_missing_average(wanted, *reader);
+    if (has_adapters() && part != LoadPart::All) begin_adapters(wanted, *reader);
     reader->load(wanted, FloatConversion::Allow);
     host.put_back();
     hugging_face_ = reader->meta().state.value(kKeptFields, nlohmann::json());
+    if (has_adapters()) frozen_weights_ = frozen_weights_of(*reader);
     return {};
   });
   optimizer_.refresh_weights(replica_.compute());
@@ -180,6 +225,13 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
   if (part == LoadPart::Weights && options.no_load_optim && !options.finetune)
     return {"only the weights were taken from " + from +
             ", which has nothing else: --no-load-optim has no effect"};
+  if (part == LoadPart::Weights && has_adapters()) {
+    int64_t trained = 0;
+    for (const ParamSpec& spec : replica_.model().params.specs())
+      if (!spec.frozen) trained += spec.shard.elements_of_part();
+    return {fmt::format("the frozen weights were taken from {}: {} of {} parameters are trained", from,
+                        trained, replica_.model().params.global_elements())};
+  }
   if (part == LoadPart::Weights) return {"only the weights were taken from " + from};
   if (part == LoadPart::Dense) return {"every expert is a copy of a feed-forward network of " + from};
   if (part == LoadPart::Encoder) return {"the weights before the head were taken from " + from};
@@ -199,6 +251,8 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   consumed_samples_ = meta.consumed_samples;
   const JsonView state(meta.state, "the checkpoint's state");
   skipped_ = state.has("skipped_steps") ? state.at("skipped_steps").integer(0) : 0;
+  skipped_samples_ = state.has("skipped_samples") ? state.at("skipped_samples").integer(0)
+                                                  : skipped_ * run_.batch_sizes.full();
   optimizer_began_ = state.has("optimizer_began") ? state.at("optimizer_began").integer(0) : 0;
   if (state.has("best")) best_.restore(state.at("best"), meta.step);
   if (state.has("losses")) losses_.restore(state.at("losses"));

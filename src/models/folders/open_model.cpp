@@ -9,6 +9,8 @@
 #include "config/commands/json.h"
 #include "core/read_json.h"
 #include "files/crc32.h"
+#include "models/adapters/frozen_weights.h"
+#include "models/adapters/peft_folder.h"
 #include "models/folders/tokenizer_files.h"
 
 namespace trifold {
@@ -137,12 +139,14 @@ CheckpointReader reader_of(std::shared_ptr<const HuggingFaceFolder> folder, bool
 
 CheckpointReader open_model(const fs::path& named, Newest newest,
                             const std::function<void(std::string)>& warn) {
-  if (!is_hugging_face_folder(named)) return CheckpointReader(named, newest);
+  if (is_peft_folder(named)) return open_peft_folder(named);
+  if (!is_hugging_face_folder(named)) return with_frozen_weights(CheckpointReader(named, newest));
   return reader_of(std::make_shared<const HuggingFaceFolder>(named, warn));
 }
 
 CheckpointReader open_weights(const fs::path& named) {
-  if (!is_hugging_face_folder(named)) return CheckpointReader(named);
+  if (is_peft_folder(named)) return open_peft_folder(named);
+  if (!is_hugging_face_folder(named)) return with_frozen_weights(CheckpointReader(named));
   return reader_of(std::make_shared<const HuggingFaceFolder>(named), false);
 }
 

@@ -40,8 +40,9 @@ class FolderSource final : public TensorSource {
 // attachments. Without `with_tokenizer` the state has no tokenizer, and its files are not opened.
 CheckpointReader reader_of(std::shared_ptr<const HuggingFaceFolder> folder, bool with_tokenizer = true);
 
-// Opens `named`: a Hugging Face folder by is_hugging_face_folder, else as CheckpointReader does. `newest` is for
-// checkpoints; `warn` as for HuggingFaceFolder.
+// Opens `named`: adapters in peft's format (models/adapters/peft_folder.h), a Hugging Face folder by
+// is_hugging_face_folder, else as CheckpointReader does. `newest` is for checkpoints; `warn` as for HuggingFaceFolder.
+// Adapters are opened together with their frozen weights (models/adapters/frozen_weights.h).
 CheckpointReader open_model(const std::filesystem::path& named, Newest newest = Newest::OrError,
                             const std::function<void(std::string)>& warn = {});
 // As open_model, for callers that read only the model and its weights: the state has no tokenizer.

@@ -1,0 +1,76 @@
+"""Low-rank adapters of the command line: training on a checkpoint, resuming, peft's files, merging, refusals."""
+
+import json
+import unittest
+
+from program import TEXT, ProgramTest
+
+LORA = ("--lora-rank", 4, "--lora-alpha", 8, "--lora-targets", "qkv", "attention.out", "mlp.up", "mlp.down")
+
+
+class Adapters(ProgramTest):
+    def loss(self, model):
+        self.trifold("evaluate", "--load", model, "--data-path", TEXT, "--split", "90,10,0", "--eval-iters", 4,
+                     "--log-json", f"{model}.jsonl")
+        return json.loads((self.folder / f"{model}.jsonl").read_text())["valid_loss"]
+
+    def test_train_resume_convert(self):
+        self.pretrain("--train-iters", 20, "--save", "base")
+        base = {path: (self.folder / path).read_bytes() for path in self.files() if path.endswith((".h5", ".json"))}
+        _, err = self.pretrain("--load", "base", *LORA, "--ranks", 2, "--train-iters", 8, "--lr", 0.01, "--log-interval", 1,
+                               "--log-json", "whole.jsonl")
+        self.assertIn("the frozen weights were taken from base", err)
+        self.pretrain("--load", "base", *LORA, "--ranks", 2, "--train-iters", 4, "--lr", 0.01, "--save", "run")
+        # On another mesh within rounding; on the same one bit for bit.
+        self.pretrain("--load", "run", *LORA, "--ranks", 2, "--train-iters", 8, "--lr", 0.01, "--log-interval", 1,
+                      "--log-json", "rest.jsonl", "--save", "run")
+        self.assertEqual(self.losses("rest.jsonl"), self.losses("whole.jsonl")[4:])
+        for path, content in base.items():
+            self.assertEqual((self.folder / path).read_bytes(), content, path)
+        out, _ = self.trifold("inspect", "run")
+        self.assertIn("lora_a", out)
+        manifest = json.loads((self.folder / "run/step_0000000008/manifest.json").read_text())
+        self.assertTrue(all(".lora_" in tensor["name"] for tensor in manifest["tensors"]))
+        self.assertTrue(manifest["state"]["frozen_weights"]["path"].endswith("/base/step_0000000020"))
+        self.trifold("inspect", "run", "--verify")
+
+        self.trifold("generate", "--load", "run", "--max-new-tokens", 4)
+        out, _ = self.trifold("convert", "--load", "run", "--save", "peft")
+        self.assertIn("16 tensors", out)
+        config = json.loads((self.folder / "peft" / "adapter_config.json").read_text())
+        self.assertEqual((config["r"], config["lora_alpha"], config["fan_in_fan_out"]), (4, 8.0, True))
+        self.assertIn("transformer.h.0.attn.c_attn", config["target_modules"])
+        self.trifold("convert", "--load", "run", "--save", "merged", "--merge-adapters")
+        self.trifold("convert", "--load", "peft", "--save", "imported")
+        loss = self.loss("run")
+        self.assertLess(loss, self.loss("base"))
+        for model in ("merged", "peft", "imported"):
+            self.assertAlmostEqual(self.loss(model), loss, places=5, msg=model)
+        self.trifold("reshard", "--load", "run", "--save", "cut", "--tp", 2, "--ranks", 2)
+        self.assertEqual(self.loss("cut"), loss)
+        # Adapters of a checkpoint are trained further with a new optimizer; a second run shares the frozen weights.
+        self.pretrain("--load", "imported", *LORA, "--finetune", "--train-iters", 2, "--save", "further")
+        self.assertAlmostEqual(self.loss("further"), loss, places=2)
+
+    def test_refusals(self):
+        self.pretrain("--train-iters", 2, "--save", "base")
+        self.pretrain("--load", "base", *LORA, "--train-iters", 2, "--save", "run")
+        for arguments, part in (
+                (("--lora-rank", 4), "--lora-rank 4 freezes the weights of a trained model"),
+                (("--load", "base", "--lora-rank", 4, "--lora-targets", "router"), "--lora-targets router names no linear layer"),
+                (("--load", "base", "--lora-rank", 4, "--lora-targets", "qkv", "query"), "name the same weight"),
+                (("--load", "base", "--lora-rank", 4, "--tiled-mlp", 2), "--lora-rank 4 is not possible with --tiled-mlp 2"),
+                (("--load", "run",), "lora_rank"),
+                (("--load", "run", "--finetune"), "has low-rank adapters of rank 4"),
+                (("--load", "run", "--lora-rank", 8), "lora_rank")):
+            _, err = self.pretrain("--train-iters", 4, *arguments, status=2)
+            self.assertIn(part, err)
+        _, err = self.trifold("convert", "--load", "base", "--save", "x", "--merge-adapters", status=2)
+        self.assertIn("base has no low-rank adapters", err)
+        (self.folder / "base").rename(self.folder / "moved")
+        _, err = self.trifold("evaluate", "--load", "run", "--data-path", TEXT, status=2)
+        self.assertIn("which does not exist here", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
