@@ -10,6 +10,7 @@
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "mesh/mesh_sizes.h"
+#include "models/adapters/peft_folder.h"
 #include "models/folders/open_model.h"
 #include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
@@ -150,7 +151,11 @@ void check_family(const PretrainJob& job) {
   if (job.start.from)
     former =
         former_family(job.start.may_fall_back ? checkpoint_of(job.start) : open_weights(*job.start.from));
-  family_for(job.config.model, job.config.checkpoint.hugging_face_family, former);
+  // With adapters, the folders are of these alone.
+  if (job.config.model.adapters.lora_rank)
+    expect_peft_layers(job.config.model, job.config.checkpoint.hugging_face_family, former);
+  else
+    family_for(job.config.model, job.config.checkpoint.hugging_face_family, former);
 }
 
 }  // namespace

@@ -52,6 +52,14 @@ class Adapters(ProgramTest):
         self.pretrain("--load", "imported", *LORA, "--finetune", "--train-iters", 2, "--save", "further")
         self.assertAlmostEqual(self.loss("further"), loss, places=2)
 
+    def test_folders_while_training(self):
+        self.pretrain("--train-iters", 2, "--save", "base")
+        self.pretrain("--load", "base", *LORA, "--train-iters", 2, "--save-hf", "folders", "--save-hf-interval", 2)
+        self.assertIn("folders/hf_iter_0000002/adapter_model.safetensors", self.files())
+        _, err = self.pretrain("--load", "base", "--lora-rank", 4, "--train-iters", 2, "--save-hf", "others",
+                               "--save-hf-interval", 2, status=2)
+        self.assertIn("block.0.attention.query has an adapter of its own, but transformers has one layer", err)
+
     def test_refusals(self):
         self.pretrain("--train-iters", 2, "--save", "base")
         self.pretrain("--load", "base", *LORA, "--train-iters", 2, "--save", "run")

@@ -260,6 +260,14 @@ CheckpointReader open_peft_folder(const fs::path& folder) {
                 std::move(base));
 }
 
+void expect_peft_layers(const ModelConfig& model, const std::optional<std::string>& family,
+                        const std::optional<std::string>& former) {
+  ModelConfig plain = model;
+  plain.adapters = {};
+  const std::vector<WeightMap> maps = weight_map(plain, family_for(plain, family, former));
+  for (const AdaptedModule& module : adapted_modules(model)) their_layers(module, maps);
+}
+
 WrittenAdapters write_peft_folder(CheckpointReader& from, const fs::path& folder, DType dtype,
                                   const std::optional<std::string>& family) {
   const ModelConfig model = model_from_json(from.meta().model);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "checkpoint/reader.h"
+#include "config/fields/model_config.h"
 #include "core/dtype.h"
 
 namespace trifold {
@@ -26,6 +27,11 @@ bool is_peft_folder(const std::filesystem::path& folder);
 // relative to the folder or to the working directory: a model with adapters, as a checkpoint of step 0. BadInput that
 // lists everything missing or unsupported.
 CheckpointReader open_peft_folder(const std::filesystem::path& folder);
+
+// BadInput unless the adapters of the model can be written, in `family` as in family_for; `former`: the family from which
+// the model came.
+void expect_peft_layers(const ModelConfig& model, const std::optional<std::string>& family,
+                        const std::optional<std::string>& former);
 
 struct WrittenAdapters {
   int64_t tensors = 0;
