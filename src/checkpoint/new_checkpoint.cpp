@@ -141,6 +141,16 @@ NewCheckpoint::~NewCheckpoint() = default;
 FileInfo NewCheckpoint::attach(const fs::path& file) const {
   const fs::path copy = folder_ / file.filename();
   fs::copy_file(file, copy);
+  return describe(copy);
+}
+
+FileInfo NewCheckpoint::attach(const AttachedText& file) const {
+  const fs::path copy = folder_ / file.name;
+  write_text(copy, file.text);
+  return describe(copy);
+}
+
+FileInfo NewCheckpoint::describe(const fs::path& copy) const {
   sync_to_disk(copy);
   const uint32_t crc = crc_of_file(File(copy, File::Mode::ReadBack));
   return {copy.filename().string(), FileInfo::Role::Attachment, static_cast<int64_t>(fs::file_size(copy)),

@@ -42,6 +42,11 @@ std::vector<SavePhase> save_phases();
 class SaveFolder;
 class ScratchFolder;
 
+// A small file of the model that a checkpoint keeps (FileInfo::Role::Attachment), from memory.
+struct AttachedText {
+  std::string name, text;
+};
+
 struct SaveOptions {
   // The identity of the saving run, for the manifest (checkpoint/run_identity.h); empty if unknown.
   std::string run_id = {};
@@ -53,6 +58,8 @@ struct SaveOptions {
   int retain = 0;
   // Marks the checkpoint as the best of its folder (kBestName); it is then kept regardless of `retain`.
   bool is_best = false;
+  // Written by rank 0.
+  std::vector<AttachedText> attached = {};
   // For runs (run/savable.h): leaves out the optimizer's state.
   bool only_weights = false;
   // Called on rank 0 once the checkpoint is complete, as the last part of the save; returns the path that the save
@@ -102,6 +109,8 @@ class NewCheckpoint {
   // Copies `file` into the folder under its own name and syncs it. Returns its description, without boxes, for
   // ManifestBuilder::add.
   FileInfo attach(const std::filesystem::path& file) const;
+  // The same for a text.
+  FileInfo attach(const AttachedText& file) const;
 
   // Call when all shards are in the folder and on the disk. Adds the view and the manifest (`tables` describes the
   // shards) and commits. A checkpoint of the same step is replaced, atomically if the file system can exchange two
@@ -112,6 +121,7 @@ class NewCheckpoint {
   void tidy_up();
 
  private:
+  FileInfo describe(const std::filesystem::path& copy) const;
   void attempt(std::string_view what, FunctionRef<void()> part) const;
 
   std::filesystem::path root_, final_path_, folder_;

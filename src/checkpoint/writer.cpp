@@ -162,7 +162,10 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointMeta& meta, std::
         write_shard(folder / fmt::format("shard_{:05}.h5", world.rank()), meta.step, boxes, options));
   });
   gather_texts(world, doing, [&]() -> std::string {
-    if (is_first) checkpoint->commit(meta, put_together(tables));
+    if (!is_first) return {};
+    ManifestBuilder all = put_together(tables);
+    for (const AttachedText& file : options.attached) all.add(checkpoint->attach(file), {});
+    checkpoint->commit(meta, all);
     return {};
   });
   gather_texts(world, doing, [&]() -> std::string {

@@ -235,6 +235,12 @@ std::string HuggingFaceTokenizer::decode(std::span<const int32_t> ids) const {
   return decoder_(std::move(tokens));
 }
 
+std::string HuggingFaceTokenizer::text_of_token(int32_t id) const {
+  if (const auto added = added_.texts().find(id); added != added_.texts().end()) return added->second;
+  const std::string& token = tokens_[static_cast<size_t>(id)];
+  return pre_tokenizer_.is_byte_level() ? bytes_of_token(token) : text_of_piece(token);
+}
+
 bool HuggingFaceTokenizer::is_part_of_character(int32_t id) const {
   return decoder_.joins_bytes() && id >= 0 && id < vocab_size() &&
          byte_of_token(tokens_[static_cast<size_t>(id)]).has_value();

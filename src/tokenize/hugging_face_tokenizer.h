@@ -48,6 +48,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
   bool is_part_of_character(int32_t id) const override;
   std::string name_of_token(int32_t id) const override { return tokens_[static_cast<size_t>(id)]; }
+  std::string text_of_token(int32_t id) const override;
 
  private:
   // The parsed content of a tokenizer.json.

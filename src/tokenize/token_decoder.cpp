@@ -62,6 +62,13 @@ std::optional<unsigned char> byte_of_token(std::string_view token) {
   return static_cast<unsigned char>(value);
 }
 
+std::string text_of_piece(std::string_view token) {
+  if (const auto byte = byte_of_token(token)) return {static_cast<char>(*byte)};
+  std::string text(token);
+  replace_all(text, "\xE2\x96\x81", " ");
+  return text;
+}
+
 TokenDecoder::TokenDecoder(const nlohmann::json& json) : joins_with_spaces_(json.is_null()) {
   if (!json.is_null()) add(json);
 }

@@ -59,4 +59,7 @@ class TokenDecoder {
 // The byte of a token "<0x41>"; absent for other tokens.
 std::optional<unsigned char> byte_of_token(std::string_view token);
 
+// The text of a token in a vocabulary of characters, in which U+2581 stands for a space and "<0x41>" for a byte.
+std::string text_of_piece(std::string_view token);
+
 }  // namespace trifold

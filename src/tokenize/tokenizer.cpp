@@ -9,6 +9,7 @@
 #include "tokenize/end_token.h"
 #include "tokenize/hugging_face_tokenizer.h"
 #include "tokenize/tiktoken_files.h"
+#include "tokenize/token_decoder.h"
 #include "tokenize/trial_cuts.h"
 #include "tokenize/vocabulary_files.h"
 
@@ -107,6 +108,10 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids) const {
 }
 
 std::string SentencePieceTokenizer::name_of_token(int32_t id) const { return processor_->IdToPiece(id); }
+
+std::string SentencePieceTokenizer::text_of_token(int32_t id) const {
+  return text_of_piece(name_of_token(id));
+}
 
 namespace {
 

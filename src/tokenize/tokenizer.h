@@ -60,6 +60,9 @@ class Tokenizer {
   virtual bool is_part_of_character(int32_t /*id*/) const { return false; }
   // The name of a token in the vocabulary, for --eod-token; empty if tokens have none.
   virtual std::string name_of_token(int32_t /*id*/) const { return {}; }
+  // The bytes of a text that become the token, where the text is not changed before it is cut; a word's token may begin
+  // with a space. Special tokens have their names. Empty if unknown.
+  virtual std::string text_of_token(int32_t id) const { return name_of_token(id); }
 };
 
 // "<kind> <hash>" of the content of a model's file.
@@ -84,6 +87,7 @@ class ByteTokenizer : public Tokenizer {
   std::string fingerprint() const override { return ends_documents_ ? "byte, 0 ends a document" : "byte"; }
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;
+  std::string text_of_token(int32_t id) const override { return {static_cast<char>(id)}; }
 
  private:
   bool ends_documents_;
@@ -107,6 +111,7 @@ class SentencePieceTokenizer : public Tokenizer {
   void encode_piece(std::string_view text, PieceState& state, std::vector<int32_t>& ids) const override;
   std::string decode(std::span<const int32_t> ids) const override;
   std::string name_of_token(int32_t id) const override;
+  std::string text_of_token(int32_t id) const override;
 
  private:
   std::vector<int32_t> ids_of(std::string_view text) const;

@@ -68,7 +68,8 @@ void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
     throw;
   }
   // A run stores absolute paths; a file kept in the checkpoint is stored by name only.
-  for (std::optional<std::string>* file : {&data.tokenizer_model, &data.tokenizer_merges})
+  for (std::optional<std::string>* file :
+       {&data.tokenizer_model, &data.tokenizer_merges, &data.chat_template})
     if (*file) *file = (reader.directory() / **file).string();
 }
 
@@ -139,9 +140,11 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
   if (!from.data.tokenizer_type && is_text)
     bad_input("{} does not record its tokenizer: give --tokenizer-type and --tokenizer-model",
               from.directory);
-  const std::optional<std::string> end = data.eod_token;
+  const DataConfig given = data;
   copy_tokenizer(from.data, data);
-  if (end) data.eod_token = end;
+  if (given.eod_token) data.eod_token = given.eod_token;
+  if (given.chat_template) data.chat_template = given.chat_template;
+  data.chat_date = given.chat_date;
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// `trifold finetune`: finetunes a pretrained BERT for a task, or evaluates a finetuned one. It runs as `pretrain` does
-// (train/pretrain.h), on the trained model with its head replaced by the task's.
+// `trifold finetune`: trains a pretrained model for a task (train/tuning/tuning_task.h), or evaluates it. It runs as
+// `pretrain` does (train/pretrain.h), on the trained model with the task's samples and, for a BERT, the task's head.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,13 @@
 #include "config/fields/config.h"
 #include "train/checkpoint_model.h"
 #include "train/pretrain.h"
-#include "train/task_scores.h"
+#include "train/tuning/tuning_task.h"
 
 namespace trifold {
 
 struct FinetuneJob {
   FinetuneConfig config;
-  ModelConfig model;                       // with the task's head
+  ModelConfig model;                       // as it is tuned
   std::string checkpoint;                  // the checkpoint to start from
   std::unique_ptr<TaskData> valid;         // null without --valid-data
   std::unique_ptr<DataSource> valid_once;  // the samples of `valid` in order

@@ -65,8 +65,8 @@ class Trainer final : public Savable {
   // As evaluate(), but stops within seconds if a rank sees its signal: it then returns nullopt on all ranks, and
   // stop_agreed() is true.
   std::optional<EvalReport> evaluate(const std::atomic<int>* signal);
-  // Mean loss over all samples of `source`, observed by `watch`; stops as above.
-  std::optional<EvalReport> evaluate(const DataSource& source, StepWatch& watch,
+  // Mean loss over all samples of `source`, observed by `watch` (may be null); stops as above.
+  std::optional<EvalReport> evaluate(const DataSource& source, StepWatch* watch,
                                      const std::atomic<int>* signal = nullptr);
   // Checks whether a signal has come since the step, for example during a save; updates stop_agreed(). Collective.
   void poll_stop(const std::atomic<int>& signal);

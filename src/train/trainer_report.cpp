@@ -120,11 +120,9 @@ std::optional<EvalReport> Trainer::evaluate(const std::atomic<int>* signal) {
 
 EvalReport Trainer::evaluate() { return evaluate(nullptr).value(); }
 
-std::optional<EvalReport> Trainer::evaluate(const DataSource& source, StepWatch& watch,
+std::optional<EvalReport> Trainer::evaluate(const DataSource& source, StepWatch* watch,
                                             const std::atomic<int>* signal) {
-  std::optional<EvalReport> report = evaluate(source, source.samples(), false, signal, &watch);
-  if (report) report->unit = "samples";
-  return report;
+  return evaluate(source, source.samples(), false, signal, watch);
 }
 
 void Trainer::poll_stop(const std::atomic<int>& signal) {

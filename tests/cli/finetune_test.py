@@ -156,7 +156,7 @@ class Finetune(ProgramTest):
                 (["--load", "bert", "--train-data", "nothing.tsv", "--train-iters", 3], "nothing.tsv cannot be opened"),
                 (["--load", "bert", "--train-data", "train.tsv"], "--train-iters"),
                 (["--load", "bert", "--train-data", "train.tsv", "--train-iters", 3, "--doc-stride", 5],
-                 "--doc-stride 5 has no effect with --task classify"),
+                 "--doc-stride 5 has no effect without --task squad"),
                 (["--load", "bert", "--train-data", "train.tsv", "--train-iters", 3, "--seq-length", 65],
                  "--seq-length 65 is more than the model's 64 positions"),
                 (["--train-data", "train.tsv", "--train-iters", 3], "--load needs a value")):

@@ -114,6 +114,7 @@ void read_config(Config& config, const nlohmann::json& json) {
 OptionTable tokenizer_table(DataConfig& data) {
   OptionTable table;
   add_tokenizer(table, data);
+  add_chat_template(table, data);
   return table;
 }
 

@@ -30,6 +30,10 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
                                                 "valid-data",
                                                 "predictions",
                                                 "seq-length",
+                                                "chat-template",
+                                                "chat-date",
+                                                "packing",
+                                                "truncation-mode",
                                                 "doc-stride",
                                                 "max-query-length",
                                                 "max-answer-length",
@@ -82,7 +86,7 @@ Findings findings(const FinetuneConfig& config) {
   });
   check_mesh(config.run.mesh, problems);
   if (!config.run.checkpoint.load)
-    problems.about("load").wrong("--load needs a value").right("the folder of a trained BERT");
+    problems.about("load").wrong("--load needs a value").right("the folder of a trained model");
   if (!config.train_data && !config.valid_data)
     problems.about("train-data", "valid-data")
         .wrong("neither --train-data nor --valid-data is given")

@@ -110,11 +110,31 @@ struct Names<HeadKind> {
       {HeadKind::Pretraining, "pretraining"}, {HeadKind::Classes, "classes"}, {HeadKind::Span, "span"}};
 };
 
-enum class FinetuneTask { Classify, Squad };
+// What finetune trains a model for; each has an entry in the table of train/tuning/tuning_task.h.
+enum class FinetuneTask { Classify, Squad, Chat, Lm };
 template <>
 struct Names<FinetuneTask> {
   static constexpr Named<FinetuneTask> kAll[] = {{FinetuneTask::Classify, "classify"},
-                                                 {FinetuneTask::Squad, "squad"}};
+                                                 {FinetuneTask::Squad, "squad"},
+                                                 {FinetuneTask::Chat, "chat"},
+                                                 {FinetuneTask::Lm, "lm"}};
+};
+
+// How conversations fill the samples of a finetuning run (tasks/chat/packing.h).
+enum class ChatPacking { BestFit, None };
+template <>
+struct Names<ChatPacking> {
+  static constexpr Named<ChatPacking> kAll[] = {{ChatPacking::BestFit, "best-fit"},
+                                                {ChatPacking::None, "none"}};
+};
+
+// What happens to a conversation that is longer than a sample: its first or its last tokens are kept, or it is left out.
+enum class TruncationMode { KeepStart, KeepEnd, Drop };
+template <>
+struct Names<TruncationMode> {
+  static constexpr Named<TruncationMode> kAll[] = {{TruncationMode::KeepStart, "keep_start"},
+                                                   {TruncationMode::KeepEnd, "keep_end"},
+                                                   {TruncationMode::Drop, "drop"}};
 };
 
 // ---- Layout and precision of a run ----

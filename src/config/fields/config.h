@@ -102,10 +102,15 @@ struct DataConfig {
   std::vector<std::string> train_data_path, valid_data_path;  // data of each part, instead of data_path
   std::string split = "969,30,1";                             // training, validation, test
   std::optional<TokenizerType> tokenizer_type;                // byte for text, none for .bin/.idx
-  std::optional<std::string> tokenizer_model;       // file of the SentencePiece model, or a tokenizer.json
-  std::optional<std::string> tokenizer_merges;      // gpt2-bpe: file of the merges
-  std::optional<std::string> eod_token;             // text of the token that ends a document; the tokenizer's
-  std::optional<TiktokenPattern> tiktoken_pattern;  // tiktoken: the file's, or a neighbour's
+  std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
+  std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
+  std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
+  // The chat template (tokenize/chat/chat_template.h): its file, or the name of one of the model's; the model's own. And
+  // the date that it sees, YYYY-MM-DD; today's. Both are kept in checkpoints with the tokenizer.
+  std::optional<std::string> chat_template, chat_date;
+  // Not an option: the template's text, which checkpoints keep in a file of their own.
+  std::optional<std::string> chat_template_text;
+  std::optional<TiktokenPattern> tiktoken_pattern;     // tiktoken: the file's, or a neighbour's
   std::optional<int64_t> tiktoken_num_special_tokens;  // ids before the ids of the text; the file's
   std::vector<std::string> tiktoken_special_tokens;    // texts of the first of them; the file's
   // encode, but refuse with tiktoken: what the libraries of the files do
@@ -227,6 +232,9 @@ struct FinetuneConfig {
   std::optional<std::string> predictions;  // file for the answers to valid_data
   std::optional<int64_t> seq_length;       // the checkpoint's, as are the next two
   std::optional<double> hidden_dropout, attention_dropout;
+  // Conversations only (tasks/chat/chat_samples.h).
+  ChatPacking packing = ChatPacking::BestFit;
+  TruncationMode truncation_mode = TruncationMode::KeepStart;
   int64_t doc_stride = 128;  // this and all below: squad only
   int64_t max_query_length = 64;
   int64_t max_answer_length = 30;

@@ -1,19 +1,71 @@
 #include "config/subjects/tasks.h"
 
+#include <string_view>
+
 #include "config/options/bounds.h"
+#include "config/subjects/text.h"
 
 namespace trifold {
+
+namespace {
+
+// The tasks of conversations; the others are for BERT.
+constexpr std::string_view kConversations = "chat|lm";
+constexpr std::string_view kBertTasks = "classify|squad";
+
+void add_conversations(OptionTable& table, FinetuneConfig& config) {
+  add_chat_template(table, config.run.data);
+  for (const char* name : {"chat-template", "chat-date"}) table.change(name).only_with({"task", "chat"});
+  table
+      .add(
+          "packing", &config.packing,
+          "chat and lm: best-fit puts several conversations into a sample, where they do not see each other; none "
+          "gives every conversation a sample of its own.")
+      .only_with({"task", kConversations});
+  table
+      .add(
+          "truncation-mode", &config.truncation_mode,
+          "chat and lm: of a conversation that is longer than a sample, keep the first or the last tokens, or drop it.")
+      .only_with({"task", kConversations});
+}
+
+void add_questions(OptionTable& table, FinetuneConfig& config) {
+  table
+      .add("doc-stride", &config.doc_stride,
+           "squad: stride, in tokens, between windows over a text that exceeds --seq-length.")
+      .range(1, kMaxSize);
+  table
+      .add("max-query-length", &config.max_query_length,
+           "squad: longer questions are truncated to this many tokens.")
+      .range(1, kMaxSize);
+  table.add("max-answer-length", &config.max_answer_length, "squad: maximum length of an answer in tokens.")
+      .range(1, kMaxSize);
+  table.add(
+      "null-score-diff-threshold", &config.null_score_diff_threshold,
+      "squad version 2: predict no answer if its score exceeds that of the best answer by more than this.");
+  for (const char* name :
+       {"doc-stride", "max-query-length", "max-answer-length", "null-score-diff-threshold"})
+    table.change(name).only_with({"task", "squad"});
+}
+
+}  // namespace
 
 void add_task(OptionTable& table, FinetuneConfig& config) {
   table.group("Task");
   table
-      .add("task", &config.task,
-           "classify predicts the class of a text or a pair of texts; squad extracts answers from a text.")
+      .add(
+          "task", &config.task,
+          "classify and squad, for a BERT: predict the class of a text or a pair of texts; extract answers from a "
+          "text. chat and lm, for a GPT: learn the answers in conversations, written by a chat template; learn the "
+          "answers to prompts, written as they are.")
       .need();
   table
-      .add("train-data", &config.train_data,
-           "classify: a .tsv file whose header names the columns text, optionally text_b, and label, or JSON "
-           "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2.")
+      .add(
+          "train-data", &config.train_data,
+          "classify: a .tsv file whose header names the columns text, optionally text_b, and label, or JSON "
+          "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2. chat: JSON lines, or a JSON list, with "
+          "messages, with ShareGPT's conversations, with Alpaca's instruction, input and output, or with prompt and "
+          "completion. lm: the last two, or text.")
       .reads("FILE")
       .absent("a tuned model is only evaluated")
       .of_all_hosts();
@@ -28,7 +80,8 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
       .writes("FILE", {{"{\"label\":", "\"probabilities\":{"}, json_mark("finetune")})
       .absent("nowhere")
       .of_host()
-      .only_with("valid-data");
+      .only_with("valid-data")
+      .only_with({"task", kBertTasks});
   table.add("seq-length", &config.seq_length, "Tokens of a sample.").range(1, kMaxSize).absent("the model's");
   table.add("hidden-dropout", &config.hidden_dropout, "Dropout after attention, feed-forward and embedding.")
       .fraction()
@@ -36,24 +89,8 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
   table.add("attention-dropout", &config.attention_dropout, "Dropout of attention probabilities.")
       .fraction()
       .absent("the model's");
-  table
-      .add("doc-stride", &config.doc_stride,
-           "squad: stride, in tokens, between windows over a text that exceeds --seq-length.")
-      .range(1, kMaxSize)
-      .no_effect_with({"task", "classify"}, {}, "leave it out");
-  table
-      .add("max-query-length", &config.max_query_length,
-           "squad: longer questions are truncated to this many tokens.")
-      .range(1, kMaxSize)
-      .no_effect_with({"task", "classify"}, {}, "leave it out");
-  table.add("max-answer-length", &config.max_answer_length, "squad: maximum length of an answer in tokens.")
-      .range(1, kMaxSize)
-      .no_effect_with({"task", "classify"}, {}, "leave it out");
-  table
-      .add(
-          "null-score-diff-threshold", &config.null_score_diff_threshold,
-          "squad version 2: predict no answer if its score exceeds that of the best answer by more than this.")
-      .no_effect_with({"task", "classify"}, {}, "leave it out");
+  add_conversations(table, config);
+  add_questions(table, config);
 }
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-// Tasks that a trained encoder is tuned on.
+// Tasks that a trained model is tuned on: their data and their settings.
 #pragma once
 
 #include "config/fields/config.h"

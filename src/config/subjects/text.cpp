@@ -69,6 +69,19 @@ void add_tokenizer(OptionTable& table, DataConfig& data) {
       .absent("eos_token or eos_token_id of the files next to the tokenizer's, or the usual one");
 }
 
+void add_chat_template(OptionTable& table, DataConfig& data) {
+  table
+      .add(
+          "chat-template", &data.chat_template,
+          "Jinja template that writes a conversation as text: a file, or the name of one of the model's templates.")
+      .reads("FILE|NAME")
+      .absent("the template of the model: chat_template.jinja or tokenizer_config.json next to its tokenizer")
+      .of_all_hosts();
+  table.add("chat-date", &data.chat_date, "The date that a chat template sees if it asks for today's.")
+      .takes("YYYY-MM-DD")
+      .absent("today's when a run begins; a run that resumes keeps its date");
+}
+
 void copy_tokenizer(const DataConfig& from, DataConfig& to) {
   to.tokenizer_type = from.tokenizer_type;
   to.tokenizer_model = from.tokenizer_model;
@@ -77,6 +90,8 @@ void copy_tokenizer(const DataConfig& from, DataConfig& to) {
   to.tiktoken_num_special_tokens = from.tiktoken_num_special_tokens;
   to.tiktoken_special_tokens = from.tiktoken_special_tokens;
   to.eod_token = from.eod_token;
+  to.chat_template = from.chat_template;
+  to.chat_date = from.chat_date;
 }
 
 void add_special_tokens_in_text(OptionTable& table, DataConfig& data) {

@@ -15,6 +15,9 @@ namespace trifold {
 void add_tokenizer(OptionTable& table, DataConfig& data);
 // Copies the values of these options.
 void copy_tokenizer(const DataConfig& from, DataConfig& to);
+// The template for conversations, for commands that render them. It belongs to the tokenizer: a checkpoint stores it and
+// copy_tokenizer copies it.
+void add_chat_template(OptionTable& table, DataConfig& data);
 // The treatment of special tokens in the texts of a command.
 void add_special_tokens_in_text(OptionTable& table, DataConfig& data);
 // Both for commands that read a checkpoint, which may name its tokenizer.

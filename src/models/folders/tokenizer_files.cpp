@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "tokenize/chat/chat_template.h"
 #include "tokenize/end_token.h"
 #include "tokenize/tokenizer.h"
 #include "tokenize/vocabulary_files.h"
@@ -15,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 2> kSettings{"tokenizer_config.json", "special_tokens_map.json"};
-constexpr std::array<const char*, 4> kNames{kTokenizerJson, kSentencePieceModel, kSettings[0], kSettings[1]};
+constexpr std::array<const char*, 5> kNames{kTokenizerJson, kSentencePieceModel, kSettings[0], kSettings[1],
+                                            kChatTemplateFile};
 constexpr uintmax_t kMostBytes = uintmax_t{1} << 28;
 
 bool holds(const std::vector<fs::path>& files, const char* name) {
@@ -68,7 +70,12 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
   for (const FileInfo& file : checkpoint.manifest().files)
     if (file.role == FileInfo::Role::Attachment)
       files.push_back({checkpoint.directory() / file.name, file.name});
-  if (!files.empty() || !data.tokenizer_model) return files;
+  const auto is_there = [&files](const std::string& name) {
+    return std::any_of(files.begin(), files.end(),
+                       [&](const FileToWrite& file) { return file.name == name; });
+  };
+  // A checkpoint of a run keeps its chat template, but not its tokenizer.
+  if (is_there(kTokenizerJson) || is_there(kSentencePieceModel) || !data.tokenizer_model) return files;
   const auto name = [&]() -> const char* {
     switch (*data.tokenizer_type) {
       case TokenizerType::HuggingFace:
@@ -85,10 +92,10 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
   const fs::path model = *data.tokenizer_model;
   files.push_back({model, name});
   if (model.filename() == kTokenizerJson)  // with its settings, which transformers reads
-    for (const char* settings : kSettings) {
+    for (const char* settings : {kSettings[0], kSettings[1], kChatTemplateFile}) {
       std::error_code ignored;
       const fs::path beside = model.parent_path() / settings;
-      if (fs::is_regular_file(beside, ignored)) files.push_back({beside, settings});
+      if (!is_there(settings) && fs::is_regular_file(beside, ignored)) files.push_back({beside, settings});
     }
   if (data.tokenizer_type == TokenizerType::Gpt2Bpe)
     files.push_back({merges_beside(*data.tokenizer_model, data.tokenizer_merges), kMergesName});

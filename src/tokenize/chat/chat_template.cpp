@@ -1,0 +1,134 @@
+#include "tokenize/chat/chat_template.h"
+
+#include <array>
+#include <ctime>
+#include <filesystem>
+#include <regex>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "core/module.h"
+#include "core/read_json.h"
+#include "tokenize/chat/jinja_module.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr const char* kJinjaAdvice =
+    "The library of Python and its package Jinja2 are needed (Debian and Ubuntu: apt-get install libpython3-dev "
+    "python3-jinja2). Then configure and build Trifold again, or name the module's folder in TRIFOLD_MODULE_PATH.";
+
+constexpr ModuleInfo kJinjaModule{kJinjaModuleFile, "trifold_jinja_version", kJinjaModuleVersion,
+                                  true};  // global: modules of Python expect to find its symbols
+
+constexpr std::string_view kLibraryProblem = "problem: ";
+
+std::string library_of(void* module) {
+  return reinterpret_cast<JinjaModuleLibrary*>(
+      function_in(module, kJinjaModuleFile, "trifold_jinja_library"))();
+}
+
+void* load_jinja(const std::string& where) {
+  std::string tried;
+  void* module = open_module(module_folders(), kJinjaModule, tried);
+  if (module == nullptr)
+    fail("{}: the module {}, which renders chat templates, cannot be loaded:{}\n{}", where, kJinjaModuleFile,
+         tried, kJinjaAdvice);
+  if (const std::string library = library_of(module); library.starts_with(kLibraryProblem))
+    fail("{}: the module {} cannot use Python: {}\n{}", where, kJinjaModuleFile,
+         library.substr(kLibraryProblem.size()), kJinjaAdvice);
+  return module;
+}
+
+// The module, opened for the first template.
+void* jinja_module(const std::string& where) {
+  static void* const kModule = load_jinja(where);
+  return kModule;
+}
+
+// BadInput for a problem that the module reports.
+[[noreturn]] void refuse(const std::string& where, const nlohmann::json& answer) {
+  const JsonView view(answer, where);
+  const std::string problem = view.at("problem").text();
+  const int64_t line = view.at("line").integer(0);
+  if (line > 0) bad_input("the chat template {}, line {}: {}", where, line, problem);
+  bad_input("the chat template {}: {}", where, problem);
+}
+
+std::string generation_tag() { return R"(\{%[-+]?\s*generation\s*[-+]?%\})"; }
+
+}  // namespace
+
+struct ChatTemplate::Compiled {
+  std::unique_ptr<JinjaModuleTemplate> module;
+};
+
+ChatTemplate::ChatTemplate(ChatTemplateSource source)
+    : source_(std::move(source)),
+      marks_answers_(std::regex_search(source_.text, std::regex(generation_tag()))),
+      compiled_(std::make_unique<Compiled>()) {
+  std::array<char, 2048> why{};
+  const auto compile = reinterpret_cast<JinjaModuleCompile*>(
+      function_in(jinja_module(source_.where), kJinjaModuleFile, "trifold_jinja_compile"));
+  compiled_->module.reset(compile(source_.text.data(), source_.text.size(), why.data(), why.size()));
+  if (compiled_->module == nullptr) {
+    nlohmann::json answer;
+    try {
+      answer = parse_json(why.data(), source_.where);
+    } catch (const Error&) {  // cut off, or not of the template
+      bad_input("the chat template {}: {}", source_.where, why.data());
+    }
+    refuse(source_.where, answer);
+  }
+}
+
+ChatTemplate::~ChatTemplate() = default;
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+
+RenderedChat ChatTemplate::render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
+                                  const nlohmann::ordered_json& variables) const {
+  nlohmann::ordered_json values = source_.special_tokens;
+  values.update(variables);
+  nlohmann::ordered_json request = nlohmann::ordered_json::object();
+  request["messages"] = messages;
+  request["add_generation_prompt"] = add_generation_prompt;
+  request["variables"] = std::move(values);
+  request["today"] = source_.today;
+  const std::string text = json_text(request);
+  std::string words;
+  compiled_->module->render(
+      text.data(), text.size(),
+      [](void* to, const char* part, size_t size) { static_cast<std::string*>(to)->assign(part, size); },
+      &words);
+  const nlohmann::json answer = parse_json(words, source_.where, kJsonLineLimits);
+  const JsonView view(answer, source_.where);
+  if (view.has("problem")) refuse(source_.where, answer);
+  RenderedChat rendered{view.at("text").text(), {}};
+  view.at("spans").each([&](const JsonView& span) {
+    const std::vector<int64_t> ends = span.integers(0, std::ssize(rendered.text));
+    rendered.answers.push_back({ends.at(0), ends.at(1)});
+  });
+  return rendered;
+}
+
+JinjaReport report_jinja() {
+  const ModuleReport module = report_module(module_folders(), kJinjaModule);
+  if (module.module == nullptr) return {false, module.problem};
+  const std::string library = library_of(module.module);
+  if (library.starts_with(kLibraryProblem)) return {false, library.substr(kLibraryProblem.size())};
+  return {true, library};
+}
+
+std::string todays_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 16> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d", &local);
+  return text.data();
+}
+
+}  // namespace trifold
