@@ -30,7 +30,7 @@ struct ChatTemplateSource {
   std::string where;  // for messages: "llama/chat_template.jinja"
   // What the template may ask for besides messages: "bos_token", "eos_token" and the model's other special tokens.
   nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object();
-  std::string today;  // YYYY-MM-DD; empty: the present day
+  std::string today = {};  // YYYY-MM-DD; empty: the present day
 };
 
 // The template that `data` name by a file or by the name of one of the model's templates (--chat-template), or else the

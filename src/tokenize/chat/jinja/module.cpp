@@ -11,7 +11,7 @@
 namespace {
 
 constexpr const char* kRenderer =
-#include "render_py.inc"
+#include <render_py.inc>
     ;
 
 // A reference that is owned.
