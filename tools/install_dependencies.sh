@@ -41,6 +41,8 @@ tests    libclang-rt-dev               sanitizers of the second compiler; each r
 tests    python3-numpy                 reads checkpoints as a reader of their description would
 tests    python3-h5py                  reads them as other tools do
 tests    python3-pip                   installs the disassemblers of CUDA kernels, a newer clang-tidy
+tests    libpython3-dev                builds the module of chat templates
+tests    python3-jinja2                renders them, in that module
 tests    patchelf                      makes the programs of tools/gpu_bundle.sh relocatable
 tests    zstd                          packs these programs
 tests    libzstd-dev                   unpacks them on machines without zstd; compressed files of tests

@@ -19,6 +19,8 @@
 #include "core/function_ref.h"
 #include "launch/doctor/checks.h"
 #include "preprocess/parquet_library.h"
+#include "tokenize/chat/chat_template.h"
+#include "tokenize/chat/jinja_module.h"
 
 namespace trifold::launch {
 
@@ -227,11 +229,25 @@ void check_parquet_module(Check& check) {
   check.found = fmt::format("Apache Arrow {}", report.arrow);
 }
 
+void check_jinja_module(Check& check) {
+  check.values = {{"module", nullptr}, {"jinja", nullptr}};
+  try_in_child(kJinjaModuleFile, [] { report_jinja(); });
+  const JinjaReport report = report_jinja();
+  constexpr const char* kAdvice =
+      "apt-get install libpython3-dev python3-jinja2, then configure and build again: docs/install.md#chat-templates";
+  if (!take_module(check, report.module, kJinjaModuleFile, kAdvice, kAdvice)) return;
+  check.values["jinja"] = report.library;
+  check.found = report.usable() ? report.library : report.problem;
+  if (report.usable()) return;
+  check.state = State::Broken;
+  check.advice = kAdvice;
+}
+
 }  // namespace
 
 std::vector<Check> check_modules() {
   return {checked("mpi", "MPI", check_mpi_module), checked("cuda", "CUDA", check_cuda_module),
-          checked("parquet", "Parquet", check_parquet_module)};
+          checked("parquet", "Parquet", check_parquet_module), checked("jinja", "Jinja", check_jinja_module)};
 }
 
 }  // namespace trifold::launch

@@ -17,6 +17,7 @@ CHECKS = {
     "mpi": {"module", "library", "mpiexec", "rank", "ranks"},
     "cuda": {"module", "driver", "needed", "devices", "libraries"},
     "parquet": {"module", "arrow"},
+    "jinja": {"module", "jinja"},
 }
 FOREIGN = {"SLURM_", "PBS_", "LSB_", "SGE_", "PMI_", "PMIX_", "OMPI_", "MV2_", "TRIFOLD_MODULE_PATH"}
 
@@ -46,7 +47,7 @@ class Doctor(ProgramTest):
     def test_the_table_fits_a_screen(self):
         out, err = self.doctor()
         self.assertEqual(err, "")
-        for title in ("CPU", "memory", "libraries", "batch system", "MPI", "CUDA", "Parquet"):
+        for title in ("CPU", "memory", "libraries", "batch system", "MPI", "CUDA", "Parquet", "Jinja"):
             self.assertRegex(out, rf"(?m)^{title} +(ok|absent) +\S")
         self.assertRegex(out, r"^trifold \d+\.\d+\.\d+, /")
         self.assertTrue(out.endswith("\nEverything that this installation has can be used.\n"))
@@ -76,12 +77,13 @@ class Doctor(ProgramTest):
     def test_missing_modules_are_no_failure(self):
         program = self.copy_program()
         out, _ = self.doctor(program=program)
-        for title, module in (("MPI", "trifold_mpi.so"), ("CUDA", "trifold_cuda.so"), ("Parquet", "trifold_parquet.so")):
+        for title, module in (("MPI", "trifold_mpi.so"), ("CUDA", "trifold_cuda.so"), ("Parquet", "trifold_parquet.so"),
+                              ("Jinja", "trifold_jinja.so")):
             self.assertRegex(out, rf"(?m)^{title} +absent +this installation has no module {module}\n +-> \S")
         self.assertIn("docs/install.md#parquet", out)
         self.assertIn("apt-get install mpich", out)
         checks = self.report(program=program)["checks"]
-        for name in ("mpi", "cuda", "parquet"):
+        for name in ("mpi", "cuda", "parquet", "jinja"):
             self.assertEqual(set(checks[name]), {"state", "found", "advice"} | CHECKS[name], name)
             self.assertIsNone(checks[name]["module"])
 

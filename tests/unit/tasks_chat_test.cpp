@@ -106,8 +106,8 @@ std::string learned_text(const std::string& turns, const std::string& record) {
 class ChatAnswers : public testing::Test {
  protected:
   void SetUp() override {
-    if (const JinjaReport report = report_jinja(); !report.usable)
-      GTEST_SKIP() << "the module of chat templates cannot be used: " << report.library;
+    if (const JinjaReport report = report_jinja(); !report.usable())
+      GTEST_SKIP() << "the module of chat templates cannot be used: " << report.problem;
   }
 };
 

@@ -53,8 +53,8 @@ ChatTemplate golden_template(const std::string& name) {
 class ChatTemplates : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (const JinjaReport report = report_jinja(); !report.usable)
-      GTEST_SKIP() << "the module of chat templates cannot be used: " << report.library;
+    if (const JinjaReport report = report_jinja(); !report.usable())
+      GTEST_SKIP() << "the module of chat templates cannot be used: " << report.problem;
   }
   static std::vector<std::string> words_of(const std::string& line) {
     std::istringstream in(line);

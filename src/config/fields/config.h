@@ -106,8 +106,9 @@ struct DataConfig {
   std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
   std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's
   // The chat template (tokenize/chat/chat_template.h): its file, or the name of one of the model's; the model's own. And
-  // the date that it sees, YYYY-MM-DD; today's. Both are kept in checkpoints with the tokenizer.
-  std::optional<std::string> chat_template, chat_date;
+  // the date that it sees; today's. Both are kept in checkpoints with the tokenizer.
+  std::optional<std::string> chat_template;
+  std::optional<Day> chat_date;
   // Not an option: the template's text, which checkpoints keep in a file of their own.
   std::optional<std::string> chat_template_text;
   std::optional<TiktokenPattern> tiktoken_pattern;     // tiktoken: the file's, or a neighbour's

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -55,6 +56,17 @@ StepNumber StepNumber::parse(std::string_view text) {
   return {step};
 }
 
+WholeNumber WholeNumber::parse(std::string_view text) {
+  int64_t value = 0;
+  try {
+    value = parse_int64(text);
+  } catch (const Error&) {
+    value = 0;
+  }
+  if (value < 1) bad_input("'{}' is not possible: give whole numbers, each {}", printable(text), kBounds);
+  return {value};
+}
+
 WindowSize WindowSize::parse(std::string_view text) {
   std::string_view numbers = text;
   if (numbers.starts_with('(') && numbers.ends_with(')')) numbers = numbers.substr(1, numbers.size() - 2);
@@ -88,6 +100,20 @@ ParamFactor ParamFactor::parse(std::string_view text) {
 }
 
 std::string ParamFactor::text() const { return fmt::format("{}={}", pattern, factor); }
+RopeFactor RopeFactor::parse(std::string_view text) {
+  constexpr double kMostFactor = 1e6;
+  double factor = 0;
+  try {
+    factor = parse_double(text);
+  } catch (const Error&) {
+    factor = 0;
+  }
+  if (!(factor > 0 && factor <= kMostFactor))
+    bad_input("'{}' is not possible: give numbers {} and up to {}", printable(text), kBounds, kMostFactor);
+  return {factor};
+}
+
+std::string RopeFactor::text() const { return format_double(factor); }
 
 GroupSize GroupSize::parse(std::string_view text) {
   if (text == kNode) return {};
@@ -113,6 +139,21 @@ Offload Offload::parse(std::string_view text) {
 
 std::string Offload::text() const {
   return to == To::None ? std::string(kNone) : to == To::Host ? std::string(kHost) : folder;
+}
+
+Day Day::parse(std::string_view text) {
+  const bool shaped = text.size() == 10 && text[4] == '-' && text[7] == '-';
+  try {
+    if (shaped) {
+      const std::chrono::year_month_day day{
+          std::chrono::year(static_cast<int>(parse_int64(text.substr(0, 4)))),
+          std::chrono::month(static_cast<unsigned>(parse_int64(text.substr(5, 2)))),
+          std::chrono::day(static_cast<unsigned>(parse_int64(text.substr(8, 2))))};
+      if (day.ok() && day.year() >= std::chrono::year(1)) return {std::string(text)};
+    }
+  } catch (const Error&) {  // no number
+  }
+  bad_input("'{}' is not a day: give one as YYYY-MM-DD, such as 2026-03-09", printable(text));
 }
 
 }  // namespace trifold

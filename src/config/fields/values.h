@@ -75,4 +75,13 @@ struct Offload {
   std::string text() const;
 };
 
+// A day of the calendar, as 2026-03-09.
+struct Day {
+  std::string iso;  // valid
+
+  static Day parse(std::string_view text);
+  std::string text() const { return iso; }
+  bool operator==(const Day&) const = default;
+};
+
 }  // namespace trifold

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/module.h"
 #include "core/read_json.h"
 #include "tokenize/chat/jinja_module.h"
 
@@ -115,11 +114,17 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& messages, bool a
 }
 
 JinjaReport report_jinja() {
-  const ModuleReport module = report_module(module_folders(), kJinjaModule);
-  if (module.module == nullptr) return {false, module.problem};
-  const std::string library = library_of(module.module);
-  if (library.starts_with(kLibraryProblem)) return {false, library.substr(kLibraryProblem.size())};
-  return {true, library};
+  JinjaReport report{report_module(module_folders(), kJinjaModule), "", ""};
+  if (report.module.module == nullptr) {
+    report.problem = report.module.problem;
+    return report;
+  }
+  const std::string library = library_of(report.module.module);
+  if (library.starts_with(kLibraryProblem))
+    report.problem = library.substr(kLibraryProblem.size());
+  else
+    report.library = library;
+  return report;
 }
 
 std::string todays_date() {

@@ -17,6 +17,7 @@
 
 #include "config/fields/config.h"
 #include "core/interval.h"
+#include "core/module.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {
@@ -74,11 +75,12 @@ class ChatTemplate {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// Whether templates can be rendered here: for a report about this installation. `library` names the versions, or says
-// what is missing.
+// Whether templates can be rendered here: for a report about this installation.
 struct JinjaReport {
-  bool usable = false;
-  std::string library;
+  ModuleReport module;
+  std::string library;  // the versions of Jinja2 and Python, if they can be used
+  std::string problem;  // why Python cannot be used although the module is there
+  bool usable() const { return !library.empty(); }
 };
 JinjaReport report_jinja();
 

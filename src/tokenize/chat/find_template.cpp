@@ -114,7 +114,7 @@ std::optional<ChatTemplateSource> find_chat_template(const DataConfig& data, con
               fmt::join(names, ", "), names.front());
   }
   return ChatTemplateSource{std::move(chosen.text), std::move(chosen.where),
-                            special_tokens_of(data, tokenizer), data.chat_date.value_or("")};
+                            special_tokens_of(data, tokenizer), data.chat_date ? data.chat_date->text() : ""};
 }
 
 ChatTemplateSource need_chat_template(const DataConfig& data, const Tokenizer& tokenizer,

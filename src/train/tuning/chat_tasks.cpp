@@ -127,7 +127,11 @@ void complete_packing(FinetuneConfig& config, const Tokenizer&) {
 void complete_chat(FinetuneConfig& config, const Tokenizer& tokenizer) {
   complete_packing(config, tokenizer);
   DataConfig& data = config.run.data;
-  if (!data.chat_date) data.chat_date = todays_date();
+  if (data.tokenizer_type == TokenizerType::SentencePiece)
+    bad_input(
+        "--task chat: a SentencePiece model takes the special tokens that a chat template writes for plain text; give "
+        "the model's tokenizer.json, --tokenizer-type huggingface --tokenizer-model FILE");
+  if (!data.chat_date) data.chat_date = Day{todays_date()};
   data.chat_template_text = need_chat_template(data, tokenizer, "--task chat").text;
 }
 
