@@ -95,16 +95,16 @@ class Clock(datetime.datetime):
 
 
 def tokenizer_of(name):
-    """A tokenizer of the tests with special tokens as templates write them."""
+    """A tokenizer of the tests; what is special in it stays so, and templates get their special tokens as variables."""
     kept = json.loads(pathlib.Path(f"tests/golden/hf_tokenizers/{name}.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "tokenizer.json"
         path.write_text(json.dumps(kept), encoding="utf-8")
-        return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), **SPECIAL)
+        return transformers.PreTrainedTokenizerFast(tokenizer_file=str(path))
 
 
 def line_of(template, one, tokenizers):
-    extra = {"tools": one.get("tools"), **one.get("chat_template_kwargs", {})}
+    extra = {**SPECIAL, "tools": one.get("tools"), **one.get("chat_template_kwargs", {})}
     parts = []
     for prompt in (False, True):
         try:
