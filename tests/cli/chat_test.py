@@ -4,7 +4,7 @@ import json
 import random
 import unittest
 
-from program import ProgramTest
+from program import GOLDEN, ProgramTest
 
 MODEL = ("--num-layers 2 --hidden-size 48 --num-attention-heads 4 --seq-length 96 --position-embedding-type rope "
          "--micro-batch-size 8 --lr 3e-3 --threads-per-rank 1 --tokenizer-type byte").split()
@@ -109,8 +109,38 @@ class Chat(ProgramTest):
         _, text = self.trifold("finetune", "--task", "chat", "--load", "base", *TUNE, *line[:-4], "--hidden-dropout", 0.1, "--train-epochs", 4,
                                "--save", "run", "--auto-resume", "--packing", "none", status=2)
         self.assertIn("the checkpoint was trained on 60 conversations in", text)
-        # An exported folder has it too.
-        self.trifold("convert", "--load", "run", "--save", "hf", "--hugging-face-family", "llama", status=None)
+
+    def test_a_hugging_face_folder_brings_its_template(self):
+        (self.folder / "text").write_text("the cat says meow\n" * 400)
+        tokenizer = GOLDEN / "hf_tokenizers" / "gpt2.json"
+        model = [*MODEL[:-2], "--tokenizer-type", "huggingface", "--tokenizer-model", tokenizer, "--swiglu", "--normalization",
+                 "RMSNorm", "--disable-bias-linear", "--untie-embeddings-and-output-weights"]
+        self.trifold("pretrain", *model, "--data-path", "text", "--split", "1,0,0", "--train-iters", 2, "--save", "base")
+        self.trifold("convert", "--load", "base", "--save", "hf")
+        (self.folder / "hf" / "tokenizer_config.json").write_text(json.dumps({
+            "bos_token": "<|endoftext|>", "eos_token": {"content": "<|endoftext|>"},
+            "chat_template": [{"name": "default", "template": "{{ bos_token }}" + TEMPLATE},
+                              {"name": "dated", "template": TEMPLATE + "{{ strftime_now('%d.%m.%Y') }}"}]}))
+        self.write_chats("train.jsonl", 30)
+        line = ["finetune", "--task", "chat", "--load", "hf", *TUNE, "--train-data", "train.jsonl", "--train-iters", 4]
+        self.trifold(*line, "--save", "tuned", "--log-json", "own.jsonl", "--save-hf", "models", "--save-hf-interval", 4)
+        for folder in ("tuned/step_0000000004", "models/hf_iter_0000004"):
+            self.assertEqual((self.folder / folder / "chat_template.jinja").read_text(), "{{ bos_token }}" + TEMPLATE)
+        self.assertTrue((self.folder / "models" / "hf_iter_0000004" / "tokenizer.json").exists())
+        self.trifold("convert", "--load", "tuned", "--save", "again")
+        self.assertTrue((self.folder / "again" / "chat_template.jinja").exists())
+        # The exported model is evaluated as the run's.
+        for name in ("tuned", "again"):
+            self.trifold("finetune", "--task", "chat", "--load", name, "--valid-data", "train.jsonl", "--micro-batch-size", 2,
+                         "--log-json", name + ".log")
+        self.assertLess(abs(self.valid("tuned.log")[0] - self.valid("again.log")[0]), 1e-6)
+        # Another template of the folder, with a date that a resumed run keeps.
+        dated = [*line, "--chat-template", "dated", "--save", "days", "--auto-resume", "--chat-date", "2025-03-09"]
+        self.trifold(*dated, "--exit-interval", 2)
+        self.trifold(*dated[:-2], "--log-json", "days.jsonl")
+        self.assertEqual(len(self.losses("days.jsonl")), 2)
+        _, text = self.trifold(*dated[:-1], "2025-03-10", "--train-iters", 5, status=2)
+        self.assertIn("the checkpoint was trained on 30 conversations in", text)
 
     def test_tags_and_prefixes_find_the_same_answers(self):
         self.pretrained()
