@@ -6,7 +6,7 @@ import unittest
 
 from program import GOLDEN, ProgramTest
 
-MODEL = ("--num-layers 2 --hidden-size 48 --num-attention-heads 4 --seq-length 240 --position-embedding-type rope "
+MODEL = ("--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 240 --position-embedding-type rope "
          "--micro-batch-size 8 --lr 3e-3 --threads-per-rank 1 --tokenizer-type byte").split()
 TUNE = "--micro-batch-size 2 --lr 5e-3 --lr-decay-style constant --threads-per-rank 1".split()
 TEMPLATE = """\
