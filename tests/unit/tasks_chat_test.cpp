@@ -64,7 +64,8 @@ TEST(Conversations, NameTheLineOfAMistake) {
            {R"({"conversations": [{"from": "cat", "value": "a"}]})", "message 1 is from 'cat'"},
            {R"({"instruction": "a"})", "no field \"output\""},
            {R"({"prompt": "a", "completion": 5})", "\"completion\" is neither a string nor"}}) {
-    const std::string text = error_of([&] { conversations_in(good + "\n" + line + "\n"); });
+    const std::string file = good + "\n" + line + "\n";
+    const std::string text = error_of([&] { conversations_in(file); });
     expect_has(text, "line 2");
     expect_has(text, message);
   }
