@@ -109,7 +109,7 @@ class NewCheckpoint {
   // Copies `file` into the folder under its own name and syncs it. Returns its description, without boxes, for
   // ManifestBuilder::add.
   FileInfo attach(const std::filesystem::path& file) const;
-  // The same for a text.
+  // Writes a text into the folder, with the same result.
   FileInfo attach(const AttachedText& file) const;
 
   // Call when all shards are in the folder and on the disk. Adds the view and the manifest (`tables` describes the

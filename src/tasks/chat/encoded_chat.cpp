@@ -45,7 +45,7 @@ class PrefixSpans {
     if (!std::string_view(whole_).starts_with(before)) refuse(answer);
     const bool last = answer + 1 == conversation_.messages.size();
     const std::string through = last ? whole_ : render(answer + 1, false);
-    // Behind its end a longer conversation goes on: what the template adds to a last message alone is no part of it.
+    // A longer conversation continues behind its end: what the template adds to a last message alone is no part of it.
     size_t end = last ? whole_.size() : common_bytes(through, whole_);
     if (end < begin) refuse(answer);
     // White space behind the text that ends the turn belongs to the template.

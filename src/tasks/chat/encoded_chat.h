@@ -17,13 +17,13 @@ struct EncodedChat {
   int64_t answer_tokens() const;
 };
 
-// The conversation as the template writes it, and the bytes of its answers: those between the template's tags
+// The conversation as the template writes it, and the bytes of its answers: the bytes between the template's tags
 // {% generation %} if it has them, otherwise what the template adds to the messages before an answer, when it is asked
 // for one, until the answer's end, including the text that ends the turn. BadInput, naming the conversation, if the
 // template refuses it, or if it has no tags and writes earlier messages differently in a longer conversation.
 RenderedChat render_answers(const Conversation& conversation, const ChatTemplate& chat);
 
-// The tokens of the whole text; learned are those of which some byte belongs to an answer, as transformers'
+// The tokens of the whole text; learned are the tokens of which some byte belongs to an answer, as transformers'
 // return_assistant_tokens_mask has it.
 EncodedChat encode_chat(const Conversation& conversation, const ChatTemplate& chat,
                         const Tokenizer& tokenizer);

@@ -11,7 +11,7 @@ namespace trifold {
 
 namespace {
 
-// Samples with room left: of those with equal room, the one that was opened first is filled first.
+// Samples with room left: of samples with equal room, the last one is filled first.
 using OpenSamples = std::map<int64_t, std::vector<int64_t>>;  // [room] samples, the last one first
 
 }  // namespace

@@ -39,7 +39,7 @@ struct ChatTemplateSource {
 // tokenizer_config.json, a text or a list of named templates, of which "default" is taken. nullopt if there is none;
 // BadInput for a template that is named and does not exist, or cannot be read.
 std::optional<ChatTemplateSource> find_chat_template(const DataConfig& data, const Tokenizer& tokenizer);
-// The same. BadInput if there is none: `reader`, such as "--task chat", needs one.
+// Finds the template as above. BadInput if there is none: `reader`, such as "--task chat", needs one.
 ChatTemplateSource need_chat_template(const DataConfig& data, const Tokenizer& tokenizer,
                                       const std::string& reader);
 
@@ -79,7 +79,7 @@ class ChatTemplate {
 struct JinjaReport {
   ModuleReport module;
   std::string library;  // the versions of Jinja2 and Python, if they can be used
-  std::string problem;  // why Python cannot be used although the module is there
+  std::string problem;  // why Python cannot be used although the module exists
   bool usable() const { return !library.empty(); }
 };
 JinjaReport report_jinja();
