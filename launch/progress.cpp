@@ -194,6 +194,17 @@ std::string text_of_later_losses(const StepReport& report) {
   return text;
 }
 
+// "reward chosen 0.012  reward margin 0.034  "
+std::string text_of_terms(std::span<const MeanTerms::value_type> terms) {
+  std::string text;
+  for (const auto& [name, mean] : terms) {
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    text += fmt::format("{} {:.4f}  ", words, mean);
+  }
+  return text;
+}
+
 // The busiest expert of all blocks, and the dropped choices of all blocks together.
 std::string text_of_loads(const StepReport& report) {
   if (report.expert_loads.empty()) return "";
@@ -222,9 +233,9 @@ std::string Progress::describe(const StepReport& report) const {
       report.params_norm ? fmt::format("params norm {:.3f}  ", *report.params_norm) : "";
   return fmt::format(
       "step {:>6}/{}  {}  {}{}{}grad norm {:.3f}  {}{}lr {:.3e}  {}{}{} {}/s  MFU {:.0f}%  ETA {}",
-      report.step, last_step(), loss, text_of_later_losses(report), routers, text_of_loads(report),
-      report.grad_norm, zeros, params, report.lr, scale, skipped, rate_text(report.tokens_per_second), unit_,
-      100 * report.mfu, remaining(report.step));
+      report.step, last_step(), loss, text_of_later_losses(report) + text_of_terms(report.terms), routers,
+      text_of_loads(report), report.grad_norm, zeros, params, report.lr, scale, skipped,
+      rate_text(report.tokens_per_second), unit_, 100 * report.mfu, remaining(report.step));
 }
 
 void Progress::on_step(const StepReport& report) {
@@ -253,8 +264,9 @@ void Progress::on_eval(const EvalReport& report) {
         fmt::format("step {:>6}{}  no validation loss: every {} of the validation samples is masked "
                     "out of the loss",
                     report.step, of, single(report.unit)));
-  print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  ({} {} in {:.1f} s)", report.step, of,
-                         report.loss, report.tokens, report.unit, report.seconds));
+  print_line(fmt::format("step {:>6}{}  validation loss {:.4f}  {}({} {} in {:.1f} s)", report.step, of,
+                         report.loss, text_of_terms(report.terms), report.tokens, report.unit,
+                         report.seconds));
 }
 
 void Progress::on_sample(int64_t step, const std::string& text) {

@@ -19,6 +19,7 @@ Batch batch_without_memory(int64_t samples, int64_t seq_length, int later_labels
   std::fill_n(batch.later_weights.begin(), later_labels, batch.loss_weight);
   batch.lengths = batch.pair_labels = batch.answer_begin = batch.answer_end = {nullptr, DType::I32, each};
   batch.pair_weight = {nullptr, DType::F32, each};
+  batch.sample_values = {nullptr, DType::F64, each};
   return batch;
 }
 
@@ -81,6 +82,9 @@ void pad(Batch& batch, int64_t from) {
     std::iota(batch.positions.as<int32_t>() + row, batch.positions.as<int32_t>() + row + length, 0);
   if (batch.document_begin.data != nullptr)
     std::fill(batch.document_begin.as<int32_t>() + begin, batch.document_begin.as<int32_t>() + end, 0);
+  if (batch.sample_values.data != nullptr)
+    std::fill(batch.sample_values.as<double>() + from, batch.sample_values.as<double>() + batch.samples(),
+              0.0);
   if (batch.token_types.data == nullptr) return;
   std::fill(batch.token_types.as<int32_t>() + begin, batch.token_types.as<int32_t>() + end, 0);
   for (int64_t b = from; b < batch.samples(); ++b) {

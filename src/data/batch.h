@@ -53,6 +53,9 @@ struct Batch {
   Tensor lengths;      // i32 [b], tokens before the padding, at least 1
   Tensor pair_labels;  // i32 [b], 1 if the second sentence does not follow the first; or a class
   Tensor pair_weight;  // f32 [b], 1; 0 for a sample that is padding
+  // A number that the source gives each sample, for losses of whole samples (nn/samples/sample_loss.h); 0 unless the source sets
+  // it.
+  Tensor sample_values;  // f64 [b]
   // For questions with an answer in the sample (tasks/task_samples.h).
   Tensor answer_begin, answer_end;  // i32 [b], its first and last token
 
@@ -78,16 +81,20 @@ struct Batch {
   int64_t samples() const { return tokens.dim(0); }
   int64_t seq_length() const { return tokens.dim(1); }  // T: the positions in this batch
   SequenceRows held_rows() const { return rows.rows() > 0 ? rows : SequenceRows(seq_length()); }
-  // All tensors, in this order.
-  std::array<Tensor*, 13 + 2 * kMostLaterLabels> tensors() {
+  // All tensors, in this order: the one with the widest elements first, so that all are aligned one after the other.
+  std::array<Tensor*, 14 + 2 * kMostLaterLabels> tensors() {
     static_assert(kMostLaterLabels == 4);
-    return {&document_begin,   &tokens,           &labels,
-            &positions,        &loss_weight,      &later_labels[0],
-            &later_labels[1],  &later_labels[2],  &later_labels[3],
-            &later_weights[0], &later_weights[1], &later_weights[2],
-            &later_weights[3], &padding,          &token_types,
-            &lengths,          &pair_labels,      &pair_weight,
-            &answer_begin,     &answer_end,       &arrays};
+    return {&sample_values,    &document_begin,
+            &tokens,           &labels,
+            &positions,        &loss_weight,
+            &later_labels[0],  &later_labels[1],
+            &later_labels[2],  &later_labels[3],
+            &later_weights[0], &later_weights[1],
+            &later_weights[2], &later_weights[3],
+            &padding,          &token_types,
+            &lengths,          &pair_labels,
+            &pair_weight,      &answer_begin,
+            &answer_end,       &arrays};
   }
 };
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "nn/samples/pair_loss.h"
+
 namespace trifold {
 
 AddedTables added_tables(const ModelConfig& config, int64_t types) {
@@ -76,13 +78,19 @@ LogitForm logit_form(const ModelConfig& config) {
   return {1 / config.logits_scaling, config.final_logit_softcapping.value_or(0)};
 }
 
+std::unique_ptr<SampleLoss> sample_loss(BlockBuilder& builder, const ModelConfig& config) {
+  if (!config.pair_loss) return nullptr;
+  return std::make_unique<PairLoss>(builder, *config.pair_loss);
+}
+
 }  // namespace
 
 GptHead::GptHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                  int64_t chunk_rows, const std::optional<FurtherLayers>& further)
     : norm_(builder, "final_norm", config.hidden_size, norm_form(config)),
       weight_(head_weight(builder, config, tokens, padded_vocab)),
-      loss_(builder, "head", weight_, *config.vocab_size, chunk_rows, {}, logit_form(config)) {
+      loss_(builder, "head", weight_, *config.vocab_size, chunk_rows, {}, logit_form(config), {},
+            sample_loss(builder, config)) {
   if (config.mtp_num_layers == 0) return;
   check(further.has_value(), "{} modules predict further tokens, but have no layers", config.mtp_num_layers);
   PredictionShape shape;
@@ -175,7 +183,8 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
   std::optional<Norm> norm;
   if (part.first()) norm.emplace(builder, "final_norm", config.hidden_size, norm_form(config));
   const ParamId weight = head_weight(builder, config, tokens, padded_vocab, part);
-  VocabPart layer(builder, "head", weight, *config.vocab_size, part, logit_form(config));
+  VocabPart layer(builder, "head", weight, *config.vocab_size, part, logit_form(config),
+                  sample_loss(builder, config));
   if (!norm) return std::make_unique<VocabPart>(std::move(layer));
   return std::make_unique<NormedVocabPart>(std::move(*norm), std::move(layer));
 }

@@ -39,6 +39,7 @@ RunRecord record_of(const StepReport& report) {
     record.values["router_balance"] = finite_number(*report.router_balance);
     record.values["router_z"] = finite_number(report.router_z);
   }
+  for (const auto& [name, mean] : report.terms) record.values[name] = finite_number(mean);
   for (int k = 0; k < report.later_losses_count; ++k)
     record.values[fmt::format("mtp_loss_{}", k + 1)] =
         finite_number(report.later_losses[static_cast<size_t>(k)]);
@@ -56,6 +57,7 @@ RunRecord record_of(const StepReport& report) {
 RunRecord record_of(const EvalReport& report, const std::string& part) {
   RunRecord record{.step = report.step, .part = part};
   record.values = {{part + "_loss", finite_number(report.loss)}, {report.unit, report.tokens}};
+  for (const auto& [name, mean] : report.terms) record.values[part + "_" + name] = finite_number(mean);
   for (const ClassShare& share : report.classes) {
     nlohmann::ordered_json one{{"name", share.name},
                                {"labels", share.labels},

@@ -270,6 +270,8 @@ class BlockBuilder {
   SlotId slot() { return {slots_++}; }
   // A loss term (nn/reports.h), which other blocks may share.
   LossTermId loss_term(const std::string& name) { return reports_.loss_terms.declare(name); }
+  // A loss term that reports show under its name (ReportList::shown_terms).
+  LossTermId shown_loss_term(const std::string& name) { return reports_.declare_shown(name); }
   // A batch value, which other blocks may share.
   BatchValueId batch_value(const std::string& name) { return reports_.batch_values.declare(name); }
   // A counter, f64 [count], and a host value, i32 [count], of this block.

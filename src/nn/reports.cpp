@@ -37,6 +37,12 @@ std::optional<Id> BlockReports<Id>::find(int block, std::string_view name, int i
   return {};
 }
 
+LossTermId ReportList::declare_shown(const std::string& name) {
+  if (std::find(shown_terms.begin(), shown_terms.end(), name) == shown_terms.end())
+    shown_terms.push_back(name);
+  return loss_terms.declare(name);
+}
+
 template class SharedReports<LossTermId, kMostLossTerms>;
 template class SharedReports<BatchValueId, kMostBatchValues>;
 template class BlockReports<CounterId>;

@@ -82,6 +82,10 @@ class BlockReports {
 
 struct ReportList {
   LossTerms loss_terms;
+  // The loss terms that reports of steps and evaluations show under their names, as means over the weights of the loss.
+  std::vector<std::string> shown_terms;
+  // Declares a loss term that is shown.
+  LossTermId declare_shown(const std::string& name);
   BlockReports<CounterId> counters;
   BlockReports<HostValueId> host_values;
   SharedReports<BatchValueId, kMostBatchValues> batch_values;

@@ -28,6 +28,10 @@ enum class StepSkip {
   Asked,     // its samples were to be skipped (run/health/loss_watch.h); it was not computed
 };
 
+// The shown loss terms of a model's blocks by name (ReportList::shown_terms in nn/reports.h), as means over the weights of
+// the loss.
+using MeanTerms = std::vector<std::pair<std::string, double>>;
+
 // One training step; everything except times and rates is the same on every rank. Losses are means over the tokens (for
 // a recommender, the samples) of the global batch, before the update.
 struct StepReport {
@@ -46,6 +50,7 @@ struct StepReport {
   // The mean losses of the modules that predict further tokens; the first `later_losses_count`.
   std::array<double, kMostLaterLabels> later_losses = {};
   int later_losses_count = 0;
+  std::span<const MeanTerms::value_type> terms = {};  // valid until the next step
   // Only on processors. `expert_loads`: for each block with experts, the tokens of its most chosen expert over the
   // mean. `experts_dropped`: for each of these blocks, the dropped choices, if there is a capacity
   // (nn/expert_capacity.h). Both are valid until the next step. `expert_rounds`: the largest number of rounds in which
@@ -91,6 +96,7 @@ struct EvalReport {
   int64_t tokens = 0;  // tokens that count
   double seconds = 0;
   const char* unit = "tokens";  // unit over which the loss is a mean
+  MeanTerms terms = {};
   std::vector<ClassShare> classes = {};
   std::optional<int64_t> top_k = {};  // K, if shares among the K likeliest are asked for
 };

@@ -110,7 +110,7 @@ int64_t VocabCrossEntropy::device_chunk_rows(int64_t vocab) {
 
 VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
                                      int64_t chunk_rows, std::optional<ParamId> bias, LogitForm form,
-                                     std::optional<LaterLoss> later)
+                                     std::optional<LaterLoss> later, std::unique_ptr<SampleLoss> samples)
     : name_(std::move(name)),
       region_(builder),
       vocab_(vocab),
@@ -120,8 +120,10 @@ VocabCrossEntropy::VocabCrossEntropy(BlockBuilder& builder, std::string name, Pa
       bias_(bias),
       form_(form),
       later_(later),
+      samples_(std::move(samples)),
       dx_(builder.slot()) {
   check(!bias || (form.scale == 1 && form.soft_cap == 0), "{}: logits with a bias have no other form", name_);
+  check(!later || !samples_, "{}: a loss of later labels is no loss of samples", name_);
 }
 
 Tensor VocabCrossEntropy::labels(const Run& run) const {
@@ -154,17 +156,25 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   }
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   const Tensor losses = run.scratch.take(accumulate_type(run.dtype), {rows});
-  for_each_chunk(run.stream, rows, chunk_rows_, [&](int64_t begin, int64_t end) {
-    const Chunk chunk{begin, end};
-    const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
-    run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here);
-  });
+  const Tensor factors = samples_ ? add_sample_losses(run, all_x, losses) : Tensor{};
+  if (!samples_ || run.has_backward())
+    for_each_chunk(run.stream, rows, chunk_rows_, [&](int64_t begin, int64_t end) {
+      const Chunk chunk{begin, end};
+      const Tensor dx_here = run.has_backward() ? chunk.of(dx.partial) : Tensor{};
+      run_chunk(run, chunk, chunk.of(all_x), chunk.of(losses), dx_here, factors);
+    });
   run.show(name_, kLosses, losses);
   if (run.has_backward()) {
     run.show(name_, "input gradient", dx.partial);
     region_.add_up(run, dx, run.stream);
     run.show(name_, "summed input gradient", dx.result);
   }
+  if (!samples_) add_losses(run, losses);
+  run.scratch.release(dx.mark);
+  return {};
+}
+
+void VocabCrossEntropy::add_losses(Run& run, Tensor losses) const {
   const Tensor weights = loss_weights(run);
   if (!later_) {
     run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
@@ -173,8 +183,28 @@ Tensor VocabCrossEntropy::forward(Run& run, Tensor x, Saved& saved) const {
   } else if (run.loss_terms.rank() > 0) {
     run.ops.weighted_sum(run.stream, run.loss_term(later_->term), losses, weights);
   }
-  run.scratch.release(dx.mark);
-  return {};
+}
+
+Tensor VocabCrossEntropy::add_sample_losses(Run& run, Tensor x, Tensor losses) const {
+  for_each_chunk(run.stream, losses.elements(), chunk_rows_, [&](int64_t begin, int64_t end) {
+    const Chunk chunk{begin, end};
+    run_chunk(run, chunk, chunk.of(x), chunk.of(losses), {}, {});
+  });
+  const Tensor sums = take_sample_sums(run, losses, run.scratch);
+  run.show(name_, SampleLoss::kSums, sums);
+  samples_->add(run, sums);
+  if (!run.has_backward()) return {};
+  const Tensor factors = run.scratch.take(DType::F64, sums.shape);
+  samples_->find_factors(run, factors, sums);
+  return factors;
+}
+
+template <class Body>
+void VocabCrossEntropy::for_each_factor(const Run& run, const Chunk& chunk, Tensor factors, Body body) const {
+  if (!samples_) return body(Chunk{0, chunk.end - chunk.begin}, loss_factor(run));
+  for_each_sample(run, chunk.begin, chunk.end, factors, [&](int64_t from, int64_t to, const Factor& factor) {
+    body(Chunk{from - chunk.begin, to - chunk.begin}, factor);
+  });
 }
 
 void VocabCrossEntropy::find_logits(Run& run, Tensor logits, Tensor x) const {
@@ -185,7 +215,8 @@ void VocabCrossEntropy::find_logits(Run& run, Tensor logits, Tensor x) const {
 
 // The logits are overwritten by their gradient, unless a soft cap needs both, used for both products of the adjoint, and
 // released.
-void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const {
+void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx,
+                                  Tensor factors) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor w = run.weight(weight_);
   const Tensor labels = chunk.of(this->labels(run));
@@ -194,23 +225,27 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
       VocabStatistics::take(run.scratch, accumulate_type(run.dtype), losses.elements());
   find_logits(run, logits, x);
   run.show(name_, "logits", logits);
+  const bool differentiates = dx.rank() > 0;
   const Tensor gradient =
-      form_.soft_cap > 0 && run.has_backward() ? run.scratch.take(run.dtype, logits.shape) : logits;
-  const bool at_once = run.has_backward() && region_.alone();
+      form_.soft_cap > 0 && differentiates ? run.scratch.take(run.dtype, logits.shape) : logits;
+  const bool at_once = differentiates && region_.alone() && !samples_;
   const Tensor weights = chunk.of(loss_weights(run));
-  const Factor factor = loss_factor(run);
   if (at_once)
-    run.ops.cross_entropy_all(run.stream, gradient, max, sum, target, logits, labels, weights, factor,
-                              first_id_, vocab_);
+    run.ops.cross_entropy_all(run.stream, gradient, max, sum, target, logits, labels, weights,
+                              loss_factor(run), first_id_, vocab_);
   else
     find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
   run.show(name_, kLargestLogits, max);
   run.show(name_, kLabelLogits, target);
-  if (run.has_backward()) {
+  if (differentiates) {
+    const Tensor largest = max, total = sum;  // a lambda cannot capture structured bindings
     if (!at_once)
-      run.ops.cross_entropy_backward(run.stream, gradient, logits, max, sum, labels, weights, factor,
-                                     first_id_, vocab_);
+      for_each_factor(run, chunk, factors, [&](const Chunk& part, const Factor& factor) {
+        run.ops.cross_entropy_backward(run.stream, part.of(gradient), part.of(logits), part.of(largest),
+                                       part.of(total), part.of(labels), part.of(weights), factor, first_id_,
+                                       vocab_);
+      });
     undo_soft_cap(run, form_, gradient, logits);
     run.show(name_, "gradient of the logits", gradient);
     run.ops.gemm(run.stream, dx, gradient, false, w, false, form_.scale, 0.0);

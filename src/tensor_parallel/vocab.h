@@ -3,11 +3,13 @@
 // (tensor_parallel/regions.h).
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "nn/layer.h"
+#include "nn/samples/sample_loss.h"
 #include "tensor_parallel/logits.h"
 #include "tensor_parallel/regions.h"
 #include "tensor_parallel/vocab_statistics.h"
@@ -83,6 +85,9 @@ struct LaterLoss {
 // The logits [R, V] are never stored as a whole: rows are processed in chunks. If a backward follows, forward turns
 // each chunk's logits into their gradient and immediately computes dx, which is kept, and E's gradient (the exception
 // in nn/layer.h, docs/decisions/0006).
+//
+// With a SampleLoss, which needs the cross entropies of all rows before any gradient, forward computes the logits of
+// each chunk twice if a backward follows.
 class VocabCrossEntropy final : public Layer {
  public:
   // The name under which a TensorWatch sees the losses of this rank's rows [R], unweighted, on every tensor rank.
@@ -91,10 +96,10 @@ class VocabCrossEntropy final : public Layer {
   static constexpr std::string_view kLargestLogits = "largest logits";
   static constexpr std::string_view kLabelLogits = "logits of the labels";
   // `chunk_rows` 0: rows_of_chunk(vocab), whose logits over all ranks take some tens of MiB. Logits with a bias have no
-  // other `form`. With `later`, the labels are not batch.labels.
+  // other `form`. With `later`, the labels are not batch.labels. With `samples`, the loss is of samples; not with `later`.
   VocabCrossEntropy(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab,
                     int64_t chunk_rows = 0, std::optional<ParamId> bias = {}, LogitForm form = {},
-                    std::optional<LaterLoss> later = {});
+                    std::optional<LaterLoss> later = {}, std::unique_ptr<SampleLoss> samples = nullptr);
   // `chunk_rows` for a device: some thousands, because E's gradient is read and written once for each chunk, which with
   // fewer rows takes as long as the product itself.
   static int64_t device_chunk_rows(int64_t vocab);
@@ -112,8 +117,16 @@ class VocabCrossEntropy final : public Layer {
     int64_t begin, end;
     Tensor of(Tensor all) const { return all.rows(begin, end); }
   };
-  // x [n, C] -> losses [n], and, if a backward follows, dx [n, C] and E's gradient.
-  void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx) const;
+  // x [n, C] -> losses [n] and, if dx has dims, dx [n, C] and E's gradient. `factors` of the
+  // samples' gradients, f64 [samples], if the loss is of samples.
+  void run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor losses, Tensor dx, Tensor factors) const;
+  // Adds losses [R] to the sums of the run; overwrites them.
+  void add_losses(Run& run, Tensor losses) const;
+  // Computes losses [R] and the loss of the samples. Returns the factors of their gradients if a backward follows.
+  Tensor add_sample_losses(Run& run, Tensor x, Tensor losses) const;
+  // Calls body(part, factor) for parts of the chunk's rows, counted from its first, each with one factor of the gradient.
+  template <class Body>
+  void for_each_factor(const Run& run, const Chunk& chunk, Tensor factors, Body body) const;
   void find_logits(Run& run, Tensor logits, Tensor x) const;
   Tensor labels(const Run& run) const;
   Tensor loss_weights(const Run& run) const;
@@ -130,6 +143,7 @@ class VocabCrossEntropy final : public Layer {
   std::optional<ParamId> bias_;
   LogitForm form_;
   std::optional<LaterLoss> later_;
+  std::unique_ptr<SampleLoss> samples_;
   SlotId dx_;
 };
 

@@ -7,7 +7,7 @@
 namespace trifold {
 
 VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part,
-                     LogitForm form)
+                     LogitForm form, std::unique_ptr<SampleLoss> samples)
     : name_(std::move(name)),
       region_(builder),
       part_(part),
@@ -15,6 +15,7 @@ VocabPart::VocabPart(BlockBuilder& builder, std::string name, ParamId weight, in
       first_id_(builder.params()[weight].shard.local.offset[0]),
       weight_(weight),
       form_(form),
+      samples_(std::move(samples)),
       x_(builder.slot()),
       logits_(builder.slot()),
       statistics_(builder.slot()) {}
@@ -88,6 +89,12 @@ void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
   run.show(name_, VocabCrossEntropy::kLargestLogits, all.max);
   run.show(name_, VocabCrossEntropy::kLabelLogits, all.target);
   run.show(name_, VocabCrossEntropy::kLosses, losses);
+  if (samples_) {
+    const Tensor sums = take_sample_sums(run, losses, run.scratch);
+    run.show(name_, SampleLoss::kSums, sums);
+    samples_->add(run, sums);
+    return run.scratch.release(mark);
+  }
   run.ops.weighted_sum(run.stream, run.loss_sum, losses, weights);
   run.ops.fill(run.stream, losses, 1.0);
   run.ops.weighted_sum(run.stream, run.weight_sum, losses, weights);
@@ -114,22 +121,44 @@ Tensor VocabPart::backward_input(Run& run, Tensor dy, Saved& saved) const {
 }
 
 void VocabPart::find_gradient(Run& run, const VocabStatistics& all, Tensor logits) const {
+  const Arena::Mark mark = run.scratch.mark();
+  Tensor factors;
+  if (samples_) {
+    const Tensor losses = run.scratch.take(all.max.dtype, all.max.shape);
+    run.ops.cross_entropy(run.stream, losses, all.max, all.sum, all.target);
+    factors = run.scratch.take(DType::F64, {run.batch->samples()});
+    samples_->find_factors(run, factors, take_sample_sums(run, losses, run.scratch));
+  }
+  if (form_.soft_cap == 0) {
+    find_gradient(run, all, logits, logits, 0, logits.row_count(), factors);
+  } else {
+    for_each_chunk(run.stream, logits.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
+      const Arena::Mark chunk_mark = run.scratch.mark();
+      const Tensor chunk = logits.rows(begin, end);
+      const Tensor gradient = run.scratch.take(run.dtype, chunk.shape);
+      find_gradient(run, all, gradient, chunk, begin, end, factors);
+      undo_soft_cap(run, form_, gradient, chunk);
+      run.ops.copy(run.stream, chunk, gradient);
+      run.scratch.release(chunk_mark);
+    });
+  }
+  run.scratch.release(mark);
+}
+
+void VocabPart::find_gradient(Run& run, const VocabStatistics& all, Tensor gradient, Tensor logits,
+                              int64_t begin, int64_t end, Tensor factors) const {
   const Tensor labels = run.batch->labels.flat();
   const Tensor weights = run.batch->loss_weight.flat();
-  if (form_.soft_cap == 0)
-    return run.ops.cross_entropy_backward(run.stream, logits, logits, all.max, all.sum, labels, weights,
-                                          run.loss_factor(), first_id_, vocab_);
-  for_each_chunk(run.stream, logits.row_count(), rows_of_chunk(vocab_), [&](int64_t begin, int64_t end) {
-    const Arena::Mark mark = run.scratch.mark();
-    const Tensor chunk = logits.rows(begin, end);
-    const Tensor gradient = run.scratch.take(run.dtype, chunk.shape);
-    const VocabStatistics rows = all.rows(begin, end);
-    run.ops.cross_entropy_backward(run.stream, gradient, chunk, rows.max, rows.sum, labels.rows(begin, end),
-                                   weights.rows(begin, end), run.loss_factor(), first_id_, vocab_);
-    undo_soft_cap(run, form_, gradient, chunk);
-    run.ops.copy(run.stream, chunk, gradient);
-    run.scratch.release(mark);
-  });
+  const auto find = [&](int64_t from, int64_t to, const Factor& factor) {
+    const VocabStatistics rows = all.rows(from, to);
+    run.ops.cross_entropy_backward(run.stream, gradient.rows(from - begin, to - begin),
+                                   logits.rows(from - begin, to - begin), rows.max, rows.sum,
+                                   labels.rows(from, to), weights.rows(from, to), factor, first_id_, vocab_);
+  };
+  if (samples_)
+    for_each_sample(run, begin, end, factors, find);
+  else
+    find(begin, end, run.loss_factor());
 }
 
 // dx = this part's gradient of x + `later`, the gradient from later parts, if there are any.

@@ -9,12 +9,14 @@
 // backward, where their gradient overwrites them. Sums are in the order of the parts, whichever ranks compute them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "nn/layer.h"
 #include "nn/layers.h"
 #include "nn/row_statistics.h"
+#include "nn/samples/sample_loss.h"
 #include "tensor_parallel/logits.h"
 #include "tensor_parallel/regions.h"
 #include "tensor_parallel/vocab_statistics.h"
@@ -32,9 +34,10 @@ struct PartIndex {
 class VocabPart final : public Layer {
  public:
   // `weight`: this part's V/K rows of [V, C], cut over the tensor ranks; a parameter of the head, or a second use of a
-  // part of the token embedding. Ids from `vocab` on are padding.
+  // part of the token embedding. Ids from `vocab` on are padding. With `samples`, the loss is of samples; every part
+  // finds the factors of their gradients from the final statistics.
   VocabPart(BlockBuilder& builder, std::string name, ParamId weight, int64_t vocab, PartIndex part,
-            LogitForm form = {});
+            LogitForm form = {}, std::unique_ptr<SampleLoss> samples = nullptr);
 
   // The number of statistics that are passed on with x for each of the R rows, in accumulate_type.
   static constexpr int64_t kRowStatistics = VocabStatistics::kCount;
@@ -56,6 +59,9 @@ class VocabPart final : public Layer {
   // Overwrites the logits by their gradient.
   void find_gradient(Run& run, const VocabStatistics& all, Tensor logits) const;
   void add_losses(Run& run, const VocabStatistics& all) const;
+  // The gradient of the logits of rows [begin, end) of the micro-batch. `factors` if the loss is of samples.
+  void find_gradient(Run& run, const VocabStatistics& all, Tensor gradient, Tensor logits, int64_t begin,
+                     int64_t end, Tensor factors) const;
   void add_input_gradient(Run& run, Tensor dx, Tensor later, Tensor logits) const;
 
   std::string name_;
@@ -65,6 +71,7 @@ class VocabPart final : public Layer {
   int64_t first_id_;  // first token id of this rank's rows of `weight`
   ParamId weight_;
   LogitForm form_;
+  std::unique_ptr<SampleLoss> samples_;
   SlotId x_, logits_, statistics_;
 };
 

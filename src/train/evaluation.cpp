@@ -103,6 +103,7 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const
     const LossSums part = executor.evaluate(batch, watch);
     sums.loss += part.loss;
     sums.weight += part.weight;
+    for (size_t i = 0; i < sums.terms.size(); ++i) sums.terms[i] += part.terms[i];
     if (classes != nullptr) classes->add(executor.counters());
   });
   return sums;
@@ -127,6 +128,14 @@ std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const Da
   if (poll.stopped()) return std::nullopt;
   sum_over_ranks(replica, {&sums, 1});
   return sums;
+}
+
+void find_means(const ReportList& reports, const LossSums& sums, MeanTerms& means) {
+  means.resize(reports.shown_terms.size());
+  for (size_t i = 0; i < means.size(); ++i) {
+    if (means[i].first.empty()) means[i].first = reports.shown_terms[i];
+    means[i].second = sums.term(*reports.loss_terms.find(reports.shown_terms[i])) / sums.weight;
+  }
 }
 
 void expect_counted(const LossSums& sums, const Communicator& world, const std::string& what) {

@@ -9,6 +9,7 @@
 
 #include "data/read_ahead.h"
 #include "pipeline/executor.h"
+#include "run/metrics.h"
 #include "run/stop_poll.h"
 #include "train/class_counts.h"
 #include "train/replica.h"
@@ -56,6 +57,9 @@ void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
 std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const DataSource& source,
                                   BatchBuffer& buffer, int64_t samples, bool has_pairs, StopPoll& poll,
                                   StepWatch* watch = nullptr, ClassCounts* classes = nullptr);
+
+// Sets `means` to the shown terms of `sums`; it keeps its memory if it has the same terms already.
+void find_means(const ReportList& reports, const LossSums& sums, MeanTerms& means);
 
 // Throws the same BadInput on all ranks if no label counts in `sums`; `what` names the samples ("valid of 3 samples").
 void expect_counted(const LossSums& sums, const Communicator& world, const std::string& what);

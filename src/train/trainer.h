@@ -229,6 +229,7 @@ class Trainer final : public Savable {
   std::vector<LossSums> sums_;          // [global batch of the last plan]
   std::vector<LabelCount> counts_;      // [global batch of the last plan]; empty if not needed
   std::vector<StepReport> reports_;     // [step of the last plan]
+  std::vector<MeanTerms> terms_;        // [step of the last plan]
   BatchBuffer valid_batch_;
   StepWatch* watch_ = nullptr;
   int64_t checked_ = 0;  // steps repeated without overlap so far

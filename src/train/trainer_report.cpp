@@ -22,6 +22,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
   const auto balance = terms.find(ExpertReports::kBalance), z = terms.find(ExpertReports::kZ);
   const bool has_pairs = family_of_model(config_.model).has_pairs;
   reports_.clear();
+  terms_.resize(sums_.size());
   for (size_t i = 0; i < sums_.size(); ++i) {
     StepReport report;
     const int64_t before = steps_done_ + static_cast<int64_t>(i);
@@ -31,6 +32,8 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.consumed_samples = consumed;
     report.samples = samples;
     report.loss = sums_[i].mean_loss();
+    find_means(replica_.model().reports, sums_[i], terms_[i]);
+    report.terms = terms_[i];
     if (balance && z && sums_[i].weight > 0) {
       const double all = sums_[i].weight * static_cast<double>(expert_layers_);
       report.router_balance = sums_[i].term(*balance) / all;
@@ -109,8 +112,10 @@ std::optional<EvalReport> Trainer::evaluate(const DataSource& source, int64_t sa
     stop_agreed_ = stop_agreed_ || poll.stopped();
   });
   if (!sums) return std::nullopt;
-  return EvalReport{steps_done_, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds_since(start),
+  EvalReport report{steps_done_, sums->mean_loss(), static_cast<int64_t>(sums->weight), seconds_since(start),
                     family_of_model(config_.model).loss_unit};
+  find_means(replica_.model().reports, *sums, report.terms);
+  return report;
 }
 
 std::optional<EvalReport> Trainer::evaluate(const std::atomic<int>* signal) {

@@ -182,6 +182,16 @@ std::unique_ptr<PredictionModule> prediction(BlockBuilder& b, const TransformerS
   return std::make_unique<PredictionModule>(b, "mtp.1", 2, shape);
 }
 
+// Of one pair, whose margin is neither near 0 nor far from it.
+ModelConfig with_pairs(ModelConfig config, PairLossKind loss, double label_smoothing = 0) {
+  config.pair_loss = PairLossConfig{loss, 0.3, label_smoothing};
+  return config;
+}
+
+std::unique_ptr<GptHead> head_of_pairs(BlockBuilder& b, const ModelConfig& config) {
+  return std::make_unique<GptHead>(b, config, lone_table(b), 16, 4);
+}
+
 std::unique_ptr<GptHead> predicting_head(BlockBuilder& b, bool untied) {
   ModelConfig config = with_multipliers(tiny_llama());
   config.mtp_num_layers = 3;
@@ -326,6 +336,15 @@ std::vector<GradientCase> cases_without_experts() {
       {"GptHead", [](B& b) { return std::make_unique<GptHead>(b, tiny_model(0.0), lone_table(b), 16); }, rows,
        none},
       {"GptHead", [](B& b) { return predicting_head(b, false); }, rows, none},
+      {"GptHead", [](B& b) { return head_of_pairs(b, with_pairs(tiny_llama(), PairLossKind::Sigmoid)); },
+       rows, none},
+      {"GptHead",
+       [](B& b) {
+         return head_of_pairs(b, with_pairs(with_multipliers(tiny_model(0.0)), PairLossKind::Sigmoid, 0.2));
+       },
+       rows, none},
+      {"GptHead", [](B& b) { return head_of_pairs(b, with_pairs(tiny_model(0.0), PairLossKind::Ipo)); }, rows,
+       none},
       {"GptHead", [](B& b) { return predicting_head(b, true); }, rows, none},
       {"PredictionModule", [](B& b) { return prediction(b, llama_shape(2), false, false); }, rows, rows},
       {"PredictionModule", [](B& b) { return prediction(b, llama_shape(1, true), false, true, 0.3); }, rows,
@@ -333,6 +352,17 @@ std::vector<GradientCase> cases_without_experts() {
       {"PredictionModule", [](B& b) { return prediction(b, latent_shape(6), true, true); }, rows, rows},
       {"NormedVocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, tiny_llama(), 2); }, rows, none},
       {"VocabPart", [](B& b) { return std::make_unique<HeadInParts>(b, tiny_model(0.0), 4); }, rows, none},
+      {"NormedVocabPart",
+       [](B& b) {
+         return std::make_unique<HeadInParts>(b, with_pairs(tiny_llama(), PairLossKind::Sigmoid, 0.1), 2);
+       },
+       rows, none},
+      {"VocabPart",
+       [](B& b) {
+         return std::make_unique<HeadInParts>(
+             b, with_pairs(with_multipliers(tiny_model(0.0)), PairLossKind::Ipo), 4);
+       },
+       rows, none},
       {"DenseLayer", [](B& b) { return std::make_unique<DenseLayer>(b, "d", kWidth, 7, DenseLayer::Form{}); },
        rows, stream(7)},
       {"Mlp",

@@ -91,6 +91,8 @@ class LayerBench {
       const auto scale = reports_.batch_values.find(PredictionReports::scale(k));
       if (term) losses_[2 + term->index] *= run.batch_value(*scale);
     }
+    for (const std::string& shown : reports_.shown_terms)  // they are no part of the loss
+      losses_[2 + reports_.loss_terms.find(shown)->index] = 0;
     double sum = first() ? std::accumulate(losses_ + 2, std::end(losses_), losses_[0]) * run.loss_scale : 0;
     if (output_.cut != Placed::Cut::None && counts(output_)) {
       const Tensor weights = local(dy, output_, dy_here_);
@@ -221,6 +223,8 @@ class LayerBench {
       b.lengths.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - i);
       b.pair_labels.as<int32_t>()[i] = static_cast<int32_t>(i % 2);
       b.pair_weight.as<float>()[i] = 1;
+      b.sample_values.as<double>()[i] =
+          static_cast<double>(i) - 20;  // near the log-likelihoods of the samples
       b.answer_begin.as<int32_t>()[i] = static_cast<int32_t>(1 + i);
       b.answer_end.as<int32_t>()[i] = static_cast<int32_t>(b.seq_length() - 1);
     }

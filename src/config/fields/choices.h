@@ -39,10 +39,11 @@ struct Names<SoftmaxType> {
                                                 {SoftmaxType::Learnable, "learnable"}};
 };
 
-enum class RopeType { Rope, Yarn };
+enum class RopeType { Rope, Yarn, LongRope };
 template <>
 struct Names<RopeType> {
-  static constexpr Named<RopeType> kAll[] = {{RopeType::Rope, "rope"}, {RopeType::Yarn, "yarn"}};
+  static constexpr Named<RopeType> kAll[] = {
+      {RopeType::Rope, "rope"}, {RopeType::Yarn, "yarn"}, {RopeType::LongRope, "longrope"}};
 };
 
 // The norms of a transformer layer's two parts, and whether the parts read the same input (models/transformer.h).
@@ -102,6 +103,20 @@ struct Names<RouterBalance> {
                                                   {RouterBalance::None, "none"}};
 };
 
+// The loss of a pair of answers (nn/samples/pair_loss.h), and whether it is relative to the log-likelihoods of a model.
+enum class PairLossKind { Sigmoid, Ipo };
+template <>
+struct Names<PairLossKind> {
+  static constexpr Named<PairLossKind> kAll[] = {{PairLossKind::Sigmoid, "sigmoid"},
+                                                 {PairLossKind::Ipo, "ipo"}};
+};
+enum class PairReference { Model, None };
+template <>
+struct Names<PairReference> {
+  static constexpr Named<PairReference> kAll[] = {{PairReference::Model, "model"},
+                                                  {PairReference::None, "none"}};
+};
+
 // The head of a BERT (models/bert_tasks.h).
 enum class HeadKind { Pretraining, Classes, Span };
 template <>
@@ -111,13 +126,14 @@ struct Names<HeadKind> {
 };
 
 // What finetune trains a model for; each has an entry in the table of train/tuning/tuning_task.h.
-enum class FinetuneTask { Classify, Squad, Chat, Lm };
+enum class FinetuneTask { Classify, Squad, Chat, Lm, Dpo };
 template <>
 struct Names<FinetuneTask> {
   static constexpr Named<FinetuneTask> kAll[] = {{FinetuneTask::Classify, "classify"},
                                                  {FinetuneTask::Squad, "squad"},
                                                  {FinetuneTask::Chat, "chat"},
-                                                 {FinetuneTask::Lm, "lm"}};
+                                                 {FinetuneTask::Lm, "lm"},
+                                                 {FinetuneTask::Dpo, "dpo"}};
 };
 
 // How conversations fill the samples of a finetuning run (tasks/chat/packing.h).
@@ -191,6 +207,15 @@ struct Names<LrDecayStyle> {
       {LrDecayStyle::Cosine, "cosine"},     {LrDecayStyle::InverseSquareRoot, "inverse-square-root"},
       {LrDecayStyle::Wsd, "WSD"},           {LrDecayStyle::Polynomial, "polynomial"},
       {LrDecayStyle::Parabola, "parabola"}};
+};
+
+// The course of the weight decay between its first and its last value.
+enum class WeightDecayStyle { Constant, Linear, Cosine };
+template <>
+struct Names<WeightDecayStyle> {
+  static constexpr Named<WeightDecayStyle> kAll[] = {{WeightDecayStyle::Constant, "constant"},
+                                                     {WeightDecayStyle::Linear, "linear"},
+                                                     {WeightDecayStyle::Cosine, "cosine"}};
 };
 
 enum class WsdDecayStyle { Exponential, Linear, Cosine, MinusSqrt };

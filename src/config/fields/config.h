@@ -240,6 +240,10 @@ struct FinetuneConfig {
   int64_t max_query_length = 64;
   int64_t max_answer_length = 30;
   double null_score_diff_threshold = 0;
+  PairLossConfig dpo;  // this and all below: dpo only
+  PairReference dpo_reference = PairReference::Model;
+  std::optional<std::string> dpo_reference_model;   // the model of --load
+  std::optional<std::string> dpo_reference_folder;  // the folder of --save
 };
 
 // `trifold generate`: the model is read from the checkpoint, and so is its tokenizer unless one is given here.

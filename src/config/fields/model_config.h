@@ -24,6 +24,13 @@ struct AdapterConfig {
 // The factor of an adapter's product. May be called only with a rank.
 double adapter_scale(const AdapterConfig& adapters);
 
+// A loss of pairs of samples, an answer that is preferred to another (nn/samples/pair_loss.h).
+struct PairLossConfig {
+  PairLossKind loss = PairLossKind::Sigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0;
+};
+
 struct ModelConfig {
   ModelType model_type = ModelType::Gpt;
   std::optional<std::string>
@@ -35,6 +42,7 @@ struct ModelConfig {
   int64_t num_layers = 0;                  // required
   int64_t hidden_size = 0;                 // required
   int64_t num_attention_heads = 0;         // required
+  std::optional<int64_t> embedding_size;   // stays unset; see embedding_width
   std::optional<int64_t> ffn_hidden_size;  // stays unset until a run is resolved; see inner_width
   std::optional<int64_t> kv_channels;      // stays unset; see head_width
   bool group_query_attention = false;      // num_query_groups key and value heads instead of one per head
@@ -62,19 +70,21 @@ struct ModelConfig {
       0;  // rows of the table of learned positions before the first position's
   double rotary_base = 10000;
   double rotary_percent = 1.0;
-  // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), by at most one of three rules: Llama
+  // Scaling of RoPE beyond the trained positions (models/rotary_frequencies.h), by at most one of four rules: Llama
   // 3.1's, with four values of its own, ...
   bool use_rope_scaling = false;
   double rope_scaling_factor = 8.0;
   double rope_scaling_low_freq_factor = 1, rope_scaling_high_freq_factor = 4;
   int64_t rope_scaling_original_positions = 8192;
   double rotary_seq_len_interpolation_factor = 1;  // ... one factor for all pairs, ...
-  RopeType rope_type = RopeType::Rope;             // ... or YaRN.
-  double rotary_scaling_factor = 1;                // this and all below: YaRN
+  RopeType rope_type = RopeType::Rope;             // ... YaRN, or LongRoPE.
+  double rotary_scaling_factor = 1;                // this and the next: YaRN and LongRoPE
   int64_t original_max_position_embeddings = 4096;
-  double beta_fast = 32, beta_slow = 1;
+  std::optional<double> rotary_attention_factor;  // stays unset; from the factor, for YaRN also from mscale
+  // LongRoPE: a factor for each rotated pair, for sequences up to the original positions and for longer ones.
+  std::vector<RopeFactor> rope_short_factor, rope_long_factor;
+  double beta_fast = 32, beta_slow = 1;  // this and all below: YaRN
   double mscale = 1, mscale_all_dim = 0;
-  std::optional<double> rotary_attention_factor;  // stays unset; from mscale and mscale_all_dim
   bool rope_no_truncate = false;
   std::optional<std::string> no_rope_freq;   // which layers rotate nothing; see layer_kinds
   std::optional<double> window_rotary_base;  // base of RoPE, without scaling, in layers with a window
@@ -84,6 +94,10 @@ struct ModelConfig {
   Normalization normalization = Normalization::LayerNorm;
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;  // gains of norms are stored without 1
+  bool disable_bias_norm = false;
+  // BERT: norms where norm_position says, and a final norm, instead of norms of sums.
+  bool pre_norm = false;
+  bool no_first_norm = false;  // the attention of the first layer has no norm of its input
   NormPosition norm_position = NormPosition::Input;
   ParallelResidual parallel_residual = ParallelResidual::None;
   // Factors of the embedding and of the outputs of each layer's two parts; the divisor of logits, and their bound.
@@ -98,11 +112,15 @@ struct ModelConfig {
   GeluKind gelu = GeluKind::Tanh;
   bool disable_bias_linear = false;
   // Biases that remain despite disable_bias_linear: query, key and value projections; attention's output; feed-forward
-  // networks.
+  // networks; the dense layer of a BERT's head.
   bool add_qkv_bias = false;
   bool add_attention_out_bias = false;
   bool add_mlp_bias = false;
+  bool add_head_bias = false;
   double init_method_std = 0.02;
+  // The width of the model, and of its heads, for which rates and initial values were tuned; these are transferred to
+  // this model's width (models/width_rules.h). Both stay unset; see without_base_width.
+  std::optional<int64_t> mup_base_hidden_size, mup_base_head_dim;
   std::optional<int64_t> num_experts;          // a mixture of experts replaces every feed-forward network
   std::optional<int64_t> moe_ffn_hidden_size;  // stays unset; see expert_width
   std::optional<int64_t> moe_shared_expert_intermediate_size;  // width of an expert that all tokens use
@@ -133,6 +151,8 @@ struct ModelConfig {
   HeadKind bert_head = HeadKind::Pretraining;  // set by a checkpoint, never by an option
   std::vector<std::string> class_names;        // for HeadKind::Classes
   AdapterConfig adapters;
+  // Set by a run that trains the model on pairs, never by an option, and not stored; absent: the loss is of tokens.
+  std::optional<PairLossConfig> pair_loss;
 };
 
 constexpr int64_t kMostPredictionModules = 4;
@@ -144,6 +164,11 @@ inline bool has_gate(const ModelConfig& config) {
 
 // What norms add to their gains (NormForm::gain_offset).
 inline double gain_offset(const ModelConfig& config) { return config.apply_layernorm_1p ? 1 : 0; }
+
+// The width of a BERT's embedding, which a dense layer widens if it is not that of the model.
+inline int64_t embedding_width(const ModelConfig& config) {
+  return config.embedding_size.value_or(config.hidden_size);
+}
 
 inline bool has_task_head(const ModelConfig& config) { return config.bert_head != HeadKind::Pretraining; }
 
@@ -158,6 +183,11 @@ int64_t rotated_width(const ModelConfig& config);
 int64_t key_heads(const ModelConfig& config);
 int64_t inner_width(const ModelConfig& config);
 int64_t expert_width(const ModelConfig& config);
+// width_ratio: the width relative to --mup-base-hidden-size; 1 without it.
+double width_ratio(const ModelConfig& config);
+// The model that computes the same from the same weights without --mup-base-hidden-size and --mup-base-head-dim: its
+// logits_scaling and softmax_scale contain what these do.
+ModelConfig without_base_width(ModelConfig config);
 // expert_layers: for each layer, whether its feed-forward part is a mixture of experts (--moe-layer-freq). BadInput if
 // the pattern does not fit the number of layers. count_expert_layers: the number of layers with experts.
 std::vector<bool> expert_layers(const ModelConfig& config);
