@@ -1,5 +1,5 @@
-// A small GPT, two small Llamas and a small BERT, with three heads, against PyTorch: ten losses, every
-// gradient of the first step, and the weights after ten updates.
+// A small GPT, also with losses of pairs, two small Llamas and a small BERT, with three heads, against PyTorch: ten
+// losses, every gradient of the first step, and the weights after ten updates.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -29,6 +29,8 @@ class GoldenTokens final : public DataSource {
         batch.positions.as<int32_t>()[b * seq_length() + t] = static_cast<int32_t>(t);
       if (golden_.config.bert)
         read_pair(batch, b, sample);
+      else if (golden_.pairs)
+        read_answer(batch, b, sample);
       else
         read_text(batch, b, sample);
     }
@@ -42,6 +44,24 @@ class GoldenTokens final : public DataSource {
     std::copy(sample.begin(), sample.end() - 1, batch.tokens.as<int32_t>() + row);
     std::copy(sample.begin() + 1, sample.end(), batch.labels.as<int32_t>() + row);
     std::fill_n(batch.loss_weight.as<float>() + row, seq_length(), 1.0F);
+  }
+  // As dpo_torch.py packs it.
+  void read_answer(const Batch& batch, int64_t b, const Sample& sample) const {
+    const int64_t row = b * seq_length();
+    const int32_t* from = sample.data();
+    std::copy_n(from, seq_length(), batch.tokens.as<int32_t>() + row);
+    std::copy_n(from + seq_length(), seq_length(), batch.labels.as<int32_t>() + row);
+    const float weight =
+        golden_.pairs->loss.loss == PairLossKind::Ipo
+            ? 1.0F / static_cast<float>(std::accumulate(from + 2 * seq_length(), from + 3 * seq_length(), 0))
+            : 1.0F;
+    for (int64_t t = 0; t < seq_length(); ++t)
+      batch.loss_weight.as<float>()[row + t] = weight * static_cast<float>(from[2 * seq_length() + t]);
+    batch.pair_weight.as<float>()[b] = 1;
+    const int64_t index = batch.first_sample + b;
+    batch.sample_values.as<double>()[b] =
+        golden_.pairs->reference[static_cast<size_t>(index / golden_.config.global_batch_size)]
+                                [static_cast<size_t>(index % golden_.config.global_batch_size)];
   }
   // As bert_torch.py packs it.
   void read_pair(const Batch& batch, int64_t b, const Sample& sample) const {
@@ -100,6 +120,7 @@ PretrainConfig config_of(const GoldenGpt& golden) {
   if (g.bert) config.model.model_type = ModelType::Bert;
   config.model.bert_head = g.bert_head;
   if (g.bert_head == HeadKind::Classes) config.model.class_names = {"0", "1", "2"};
+  if (golden.pairs) config.model.pair_loss = golden.pairs->loss;
   config.mesh.data_parallel_size = 1;
   config.mesh.threads_per_rank = 2;
   config.batch.micro_batch_size = g.micro_batch_size;
@@ -149,8 +170,9 @@ void set_initial_weights(Trainer& trainer, const GoldenGpt& golden) {
 // What the trainer's gradients, of the sum of the losses over all places of a batch, are multiplied with to
 // be those of the mean over the labels that count: 1 where all do.
 double places_per_label(const GoldenGpt& golden) {
-  if (!golden.config.bert) return 1;
   const auto length = golden.config.seq_length;
+  if (golden.pairs) return static_cast<double>(2 * length);
+  if (!golden.config.bert) return 1;
   if (golden.config.bert_head != HeadKind::Pretraining) return static_cast<double>(length);
   int64_t labels = 0;
   for (const std::vector<int32_t>& sample : golden.tokens[0])
@@ -167,6 +189,18 @@ std::vector<double> times(std::vector<double> values, double factor) {
 // gradient is zero but for rounding, and Adam makes steps of full size from that.
 bool has_gradient(const GoldenGpt& golden, const std::string& name) {
   return golden.config.bert_head != HeadKind::Span || name != "block.0.norm2.bias";
+}
+
+// The rewards are differences of log-likelihoods of about 20. The model is the reference in the first step, so that the
+// sign of a margin is that of its rounding.
+void compare_rewards(const StepReport& step, const GoldenPairs& golden, double tolerance) {
+  const auto at = static_cast<size_t>(step.step) - 1;
+  ASSERT_EQ(step.terms.size(), golden.rewards.size());
+  for (const auto& [name, mean] : step.terms) {
+    const std::string theirs = name.substr(name.find('_') + 1);
+    if (at == 0 && theirs == "accuracy") continue;
+    EXPECT_NEAR(mean, golden.rewards.at(theirs).at(at), 10 * tolerance) << name << " of step " << step.step;
+  }
 }
 
 // `tolerance` is relative: of losses and norms each, of a gradient to its largest element.
@@ -186,6 +220,7 @@ void compare_with_torch(const PretrainConfig& asked, const GoldenGpt& golden, do
       EXPECT_LT(relative_error(step.grad_norm, golden.grad_norms[i]), norm_tolerance)
           << "norm of step " << step.step;
       EXPECT_NEAR(step.lr, golden.learning_rates[i], 1e-12 * golden.config.lr);
+      if (golden.pairs) compare_rewards(step, *golden.pairs, tolerance);
       if (i != 0) continue;
       for (ParamId id : params.by_name()) {
         const std::string& name = params[id].shard.name;
@@ -253,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TorchMuon, ::testing::Values("gpt", "llama"),
 INSTANTIATE_TEST_SUITE_P(Models, Torch,
                          ::testing::Values("gpt_torch.json", "llama_torch.json", "llama_scaled_torch.json",
                                            "bert_torch.json", "bert_classes_torch.json",
-                                           "bert_span_torch.json"),
+                                           "bert_span_torch.json", "dpo_torch.json", "dpo_ipo_torch.json"),
                          [](const auto& test) {
                            const std::string name = test.param;
                            return name.substr(0, name.find("_torch"));

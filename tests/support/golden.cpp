@@ -86,9 +86,23 @@ const GoldenParameter& GoldenGpt::parameter(const std::string& name) const {
   throw std::out_of_range("the golden GPT has no parameter " + name);
 }
 
+namespace {
+
+GoldenPairs pairs_of(const Json& file) {
+  GoldenPairs pairs;
+  pairs.loss = {value_named<PairLossKind>(file.at("loss").get<std::string>()).value(), file.at("beta"),
+                file.at("label_smoothing")};
+  pairs.reference = file.at("reference");
+  pairs.rewards = file.at("rewards");
+  return pairs;
+}
+
+}  // namespace
+
 GoldenGpt load_golden_gpt(const std::string& name) {
   const Json file = load(name);
   GoldenGpt gpt{.config = file.at("config"),
+                .pairs = {},
                 .parameters = {},
                 .tokens = file.at("tokens"),
                 .losses = file.at("losses"),
@@ -102,6 +116,7 @@ GoldenGpt load_golden_gpt(const std::string& name) {
     gpt.config.qk_layernorm = config.at("qk_layernorm");
     gpt.config.rope_scaling_factor = config.at("rope_scaling_factor");
   }
+  if (file.contains("rewards")) gpt.pairs = pairs_of(file);
   gpt.config.bert = file.at("config").value("model_type", "gpt") == "bert";
   gpt.config.bert_head = value_named<HeadKind>(file.at("config").value("bert_head", "pretraining")).value();
   for (const Json& entry : file.at("parameters"))

@@ -3,6 +3,7 @@
 //   gpt_torch.json     ten training steps of a small GPT   (tools/reference/gpt_torch.py writes it)
 //   llama_torch.json, llama_scaled_torch.json  ten training steps of two Llamas  (tools/reference/llama_torch.py)
 //   bert_torch.json    ten training steps of a BERT        (tools/reference/bert_torch.py)
+//   dpo_torch.json, dpo_ipo_torch.json  ten steps with losses of pairs  (tools/reference/dpo_torch.py)
 //   layers_torch.json  single operations                   (tools/reference/layers_torch.py writes it)
 //   optimizers_torch.json  twenty steps of update rules    (tools/reference/optimizers_torch.py writes it)
 //   muon_torch.json    three steps of matrices, and ten of two models  (tools/reference/muon_torch.py writes it)
@@ -16,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "config/fields/choices.h"
+#include "config/fields/model_config.h"
 
 namespace trifold::test {
 
@@ -65,11 +66,20 @@ struct GoldenGptConfig {
   double adam_eps = 0;
 };
 
+// What dpo_torch.py adds: the loss of pairs of samples, [step][sample] log-likelihoods of the reference model, and the
+// mean rewards of the steps.
+struct GoldenPairs {
+  PairLossConfig loss;
+  std::vector<std::vector<double>> reference;
+  std::map<std::string, std::vector<double>> rewards;  // chosen, rejected, margin, accuracy
+};
+
 struct GoldenGpt {
   GoldenGptConfig config;
+  std::optional<GoldenPairs> pairs;
   std::vector<GoldenParameter> parameters;
   // tokens[step][sample]: seq_length + 1 ids; token t + 1 is the label of token t. Samples are in global
-  // batch order (for a BERT in the format of bert_torch.py), so micro-batch m of one
+  // batch order (for a BERT in the format of bert_torch.py, for pairs in that of dpo_torch.py), so micro-batch m of one
   // rank is samples [m * micro_batch_size, (m + 1) * micro_batch_size).
   std::vector<std::vector<std::vector<int32_t>>> tokens;
   std::vector<double> losses;      // per step, before its update: mean over all tokens of the global batch
