@@ -120,4 +120,17 @@ std::span<const std::byte> NpyFile::next(int64_t count) {
   return file_.bytes().subspan(static_cast<size_t>(released_), static_cast<size_t>(bytes));
 }
 
+// The header is padded with spaces so that the elements begin at a multiple of 64 bytes, as NumPy writes it.
+std::string npy_content(std::span<const double> numbers) {
+  constexpr size_t kAlignment = 64, kBefore = 10;  // bytes before the header's text
+  std::string header =
+      fmt::format("{{'descr': '<f8', 'fortran_order': False, 'shape': ({},), }}", numbers.size());
+  header.resize((kBefore + header.size() + kAlignment) / kAlignment * kAlignment - kBefore - 1, ' ');
+  header += '\n';
+  std::string content(kNpyMagic);
+  content += {'\x01', '\0', static_cast<char>(header.size() % 256), static_cast<char>(header.size() / 256)};
+  content += header;
+  return content.append(reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes());
+}
+
 }  // namespace trifold

@@ -16,6 +16,7 @@ struct FinetuneJob {
   FinetuneConfig config;
   ModelConfig model;                       // as it is tuned
   std::string checkpoint;                  // the checkpoint to start from
+  std::unique_ptr<TaskData> train;         // null without --train-data
   std::unique_ptr<TaskData> valid;         // null without --valid-data
   std::unique_ptr<DataSource> valid_once;  // the samples of `valid` in order
   std::optional<PretrainJob> run;          // absent without --train-data

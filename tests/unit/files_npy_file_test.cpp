@@ -69,6 +69,19 @@ uint64_t bits(NpyFile file, int64_t place) {
   });
 }
 
+TEST_F(Npy, IsReadAsItWasWritten) {
+  for (const size_t count : {0U, 1U, 7U, 100'000U}) {
+    std::vector<double> numbers(count);
+    for (size_t i = 0; i < count; ++i) numbers[i] = 1.0 / static_cast<double>(i + 3);
+    NpyFile file(write(npy_content(numbers)));
+    EXPECT_EQ(file.header().first() % 64, 0);
+    EXPECT_EQ(file.shape(), std::vector<int64_t>{static_cast<int64_t>(count)});
+    if (count == 0) continue;
+    const auto* read = reinterpret_cast<const double*>(file.next(static_cast<int64_t>(count)).data());
+    EXPECT_TRUE(std::equal(numbers.begin(), numbers.end(), read));
+  }
+}
+
 TEST_F(Npy, ReadsEveryVersionAndType) {
   for (const int version : {1, 2, 3}) {
     const std::string path = write(npy(version, "<i4", "(2, 1)", kNumbers));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 
@@ -23,6 +24,15 @@ TEST(LossTerms, AreAsManyAsThereIsRoomFor) {
   for (int i = 0; i < kMostLossTerms; ++i) terms.declare(std::to_string(i));
   EXPECT_NO_THROW(terms.declare("0"));
   EXPECT_THROW(terms.declare("one more"), Error);
+}
+
+TEST(LossTerms, MayBeShown) {
+  ReportList reports;
+  reports.loss_terms.declare("hidden");
+  const LossTermId shown = reports.declare_shown("shown");
+  EXPECT_EQ(reports.declare_shown("shown").index, shown.index);
+  EXPECT_EQ(reports.loss_terms.find("shown")->index, shown.index);
+  EXPECT_EQ(reports.shown_terms, std::vector<std::string>{"shown"});
 }
 
 TEST(BlockReports, LieOneAfterTheOther) {

@@ -34,6 +34,12 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
                                                 "chat-date",
                                                 "packing",
                                                 "truncation-mode",
+                                                "dpo-beta",
+                                                "dpo-label-smoothing",
+                                                "dpo-loss",
+                                                "dpo-reference",
+                                                "dpo-reference-folder",
+                                                "dpo-reference-model",
                                                 "doc-stride",
                                                 "max-query-length",
                                                 "max-answer-length",
@@ -69,6 +75,20 @@ void check_evaluation_only(const FinetuneConfig& config, Problems& problems) {
         .right("leave it out");
 }
 
+// Of a task whose samples are pairs.
+void check_pairs(const FinetuneConfig& config, Problems& problems) {
+  if (config.task != FinetuneTask::Dpo) return;
+  if (const int64_t samples = config.run.batch.micro_batch_size; samples % 2 != 0)
+    problems.about("micro-batch-size", "task")
+        .wrong("--micro-batch-size {} is odd, but the samples of --task dpo are pairs", samples)
+        .right("give an even number");
+  if (!config.train_data && config.dpo_reference == PairReference::Model && !config.dpo_reference_model)
+    problems.about("dpo-reference-model", "train-data")
+        .wrong(
+            "without --train-data FILE, the model of --load is compared with a reference, which is not given")
+        .right("give --dpo-reference-model DIR, or --dpo-reference none");
+}
+
 // Whether an option's rules are checked before the model is known: the rules of training are checked later, but if
 // nothing is trained its options are rejected at once.
 bool is_checked_without_model(const std::string& group, bool trains) {
@@ -93,6 +113,7 @@ Findings findings(const FinetuneConfig& config) {
         .right(
             "give --train-data FILE to tune the model, --valid-data FILE to evaluate a tuned one, or both");
   if (!config.train_data) check_evaluation_only(config, problems);
+  check_pairs(config, problems);
   return problems.findings();
 }
 

@@ -9,13 +9,15 @@ namespace trifold {
 
 namespace {
 
-// The tasks of conversations; the others are for BERT.
+// The tasks of conversations, and all that read texts of a length of their own; the others are for BERT.
 constexpr std::string_view kConversations = "chat|lm";
+constexpr std::string_view kAnswers = "chat|lm|dpo";
+constexpr std::string_view kRendered = "chat|dpo";
 constexpr std::string_view kBertTasks = "classify|squad";
 
 void add_conversations(OptionTable& table, FinetuneConfig& config) {
   add_chat_template(table, config.run.data);
-  for (const char* name : {"chat-template", "chat-date"}) table.change(name).only_with({"task", "chat"});
+  for (const char* name : {"chat-template", "chat-date"}) table.change(name).only_with({"task", kRendered});
   table
       .add(
           "packing", &config.packing,
@@ -25,8 +27,51 @@ void add_conversations(OptionTable& table, FinetuneConfig& config) {
   table
       .add(
           "truncation-mode", &config.truncation_mode,
-          "chat and lm: of a conversation that is longer than a sample, keep the first or the last tokens, or drop it.")
-      .only_with({"task", kConversations});
+          "chat, lm and dpo: of a conversation that is longer than a sample, keep the first or the last tokens, or drop "
+          "it; a pair is dropped with one of its answers.")
+      .only_with({"task", kAnswers});
+}
+
+void add_preferences(OptionTable& table, FinetuneConfig& config) {
+  table
+      .add("dpo-beta", &config.dpo.beta,
+           "dpo: strength of the tie to the reference model; rewards are beta times "
+           "the logarithm of how much likelier an answer has become.")
+      .positive()
+      .only_with({"task", "dpo"});
+  table
+      .add(
+          "dpo-loss", &config.dpo.loss,
+          "dpo: sigmoid is DPO's loss; ipo is squared, of log-likelihoods that are means over the tokens of an answer.")
+      .only_with({"task", "dpo"});
+  table
+      .add("dpo-label-smoothing", &config.dpo.label_smoothing,
+           "dpo: the probability that the answers of a pair are swapped, with --dpo-loss sigmoid.")
+      .range(0, 0.5)
+      .only_with({"task", "dpo"})
+      .no_effect_with({"dpo-loss", "ipo"}, {}, "leave it out");
+  table
+      .add(
+          "dpo-reference", &config.dpo_reference,
+          "dpo: model makes log-likelihoods relative to those of a reference model; none takes them as they are.")
+      .only_with({"task", "dpo"});
+  table
+      .add("dpo-reference-model", &config.dpo_reference_model,
+           "dpo: the reference model, a checkpoint or a Hugging Face folder with the same tokens.")
+      .names("DIR", FileUse::Loaded)
+      .absent("the model of --load")
+      .of_all_hosts()
+      .only_with({"task", "dpo"})
+      .no_effect_with({"dpo-reference", "none"}, {}, "leave it out");
+  table
+      .add(
+          "dpo-reference-folder", &config.dpo_reference_folder,
+          "dpo: the folder for the reference's log-likelihoods, which are computed once for the same samples and model.")
+      .names("DIR", FileUse::Filled)
+      .absent("the folder of --save")
+      .of_host()
+      .only_with({"task", "dpo"})
+      .no_effect_with({"dpo-reference", "none"}, {}, "leave it out");
 }
 
 void add_questions(OptionTable& table, FinetuneConfig& config) {
@@ -57,7 +102,7 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
           "task", &config.task,
           "classify and squad, for a BERT: predict the class of a text or a pair of texts; extract answers from a "
           "text. chat and lm, for a GPT: learn the answers in conversations, written by a chat template; learn the "
-          "answers to prompts, written as they are.")
+          "answers to prompts, written as they are. dpo, for a GPT: learn which of two answers is preferred.")
       .need();
   table
       .add(
@@ -65,7 +110,8 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
           "classify: a .tsv file whose header names the columns text, optionally text_b, and label, or JSON "
           "lines with these fields. squad: SQuAD's JSON, version 1.1 or 2. chat: JSON lines, or a JSON list, with "
           "messages, with ShareGPT's conversations, with Alpaca's instruction, input and output, or with prompt and "
-          "completion. lm: the last two, or text.")
+          "completion. lm: the last two, or text. dpo: JSON lines, or a JSON list, with prompt, chosen and rejected, texts "
+          "or lists of messages.")
       .reads("FILE")
       .absent("a tuned model is only evaluated")
       .of_all_hosts();
@@ -90,6 +136,7 @@ void add_task(OptionTable& table, FinetuneConfig& config) {
       .fraction()
       .absent("the model's");
   add_conversations(table, config);
+  add_preferences(table, config);
   add_questions(table, config);
 }
 

@@ -120,13 +120,42 @@ std::string instruction_of(const Json& record) {
   return input.empty() ? text : text + "\n" + input;
 }
 
-// A prompt or completion: a text, which is one message, or messages.
+}  // namespace
+
 void append_part(const Json& record, const char* field, std::string_view role, Json& messages) {
   const Json& part = record[field];
   if (part.is_string()) return messages.push_back(message(role, part));
   check(part.is_array(), "the field \"{}\" is neither a string nor a list of messages", field);
   append_messages(part, field, messages);
 }
+
+Json template_variables(const Json& record) {
+  Json variables = Json::object();
+  if (is_given(record, "tools")) {
+    variables["tools"] = record["tools"];
+    // Some data sets hold the list as text.
+    if (record["tools"].is_string()) {
+      const auto text = record["tools"].get<std::string>();
+      parse_json(text, "the field \"tools\"", kJsonLineLimits);
+      variables["tools"] = Json::parse(text);
+    }
+  }
+  if (is_given(record, "chat_template_kwargs")) {
+    check(record["chat_template_kwargs"].is_object(), "the field \"chat_template_kwargs\" is not an object");
+    variables.update(record["chat_template_kwargs"]);
+  }
+  return variables;
+}
+
+void expect_answer(const Conversation& conversation) {
+  const Json& messages = conversation.messages;
+  bool answers = false;
+  for (size_t i = conversation.answers_from; i < messages.size(); ++i)
+    answers = answers || messages[i]["role"] == kAnswerRole;
+  check(answers, "the conversation has no message of the role \"{}\" to learn", kAnswerRole);
+}
+
+namespace {
 
 Conversation conversation_of(const Json& record) {
   Conversation made;
@@ -146,24 +175,8 @@ Conversation conversation_of(const Json& record) {
   } else {
     fail("{}", kForms);
   }
-  bool answers = false;
-  for (size_t i = made.answers_from; i < made.messages.size(); ++i)
-    answers = answers || made.messages[i]["role"] == kAnswerRole;
-  check(answers, "the conversation has no message of the role \"{}\" to learn", kAnswerRole);
-  made.variables = Json::object();
-  if (is_given(record, "tools")) {
-    made.variables["tools"] = record["tools"];
-    // Some data sets hold the list as text.
-    if (record["tools"].is_string()) {
-      const auto text = record["tools"].get<std::string>();
-      parse_json(text, "the field \"tools\"", kJsonLineLimits);
-      made.variables["tools"] = Json::parse(text);
-    }
-  }
-  if (is_given(record, "chat_template_kwargs")) {
-    check(record["chat_template_kwargs"].is_object(), "the field \"chat_template_kwargs\" is not an object");
-    made.variables.update(record["chat_template_kwargs"]);
-  }
+  expect_answer(made);
+  made.variables = template_variables(record);
   return made;
 }
 
@@ -181,14 +194,15 @@ PromptAnswer prompt_of(const Json& record) {
       text_field(record, "prompt").get<std::string>(), text_field(record, completion).get<std::string>(), {}};
 }
 
-// Calls `take` with each record of a file and the place of it.
-template <class Take>
-void each_record(const std::string& path, const Take& take) {
+}  // namespace
+
+void for_each_record(const std::string& path, std::string_view forms,
+                     FunctionRef<void(const Json& record, const std::string& where)> take) {
   const MappedFile file(path);
   expect_plain_text(file.text(), path);
   const auto handle = [&](const Json& record, std::string where) {
     try {
-      check(record.is_object(), "is not a JSON object: {}", kForms);
+      check(record.is_object(), "is not a JSON object: {}", forms);
       take(record, where);
     } catch (const std::exception& error) {
       bad_input("{}: {}", where, error.what());
@@ -213,11 +227,9 @@ void each_record(const std::string& path, const Take& take) {
   }
 }
 
-}  // namespace
-
 std::vector<Conversation> read_conversations(const std::string& path) {
   std::vector<Conversation> all;
-  each_record(path, [&](const Json& record, const std::string& where) {
+  for_each_record(path, kForms, [&](const Json& record, const std::string& where) {
     all.push_back(conversation_of(record));
     all.back().where = where;
   });
@@ -227,7 +239,7 @@ std::vector<Conversation> read_conversations(const std::string& path) {
 
 std::vector<PromptAnswer> read_prompts(const std::string& path) {
   std::vector<PromptAnswer> all;
-  each_record(path, [&](const Json& record, const std::string& where) {
+  for_each_record(path, kForms, [&](const Json& record, const std::string& where) {
     all.push_back(prompt_of(record));
     all.back().where = where;
     check(!all.back().answer.empty(), "the answer is empty");

@@ -13,7 +13,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/function_ref.h"
 
 namespace trifold {
 
@@ -40,5 +43,23 @@ struct PromptAnswer {
 // Records of the last two forms, whose prompt and completion are texts, and {"text": "..."}, which is learned whole. An
 // instruction and its input are joined by a line end, and separated by one from the output.
 std::vector<PromptAnswer> read_prompts(const std::string& path);
+
+// ---- Shared with the reader of preferences (tasks/preference/preferences.h) ----
+
+// Calls `take` with each record of a file and its place ("chats.jsonl, line 3"), which is added to errors. BadInput for
+// a record that is no object; `forms` says what is needed.
+void for_each_record(const std::string& path, std::string_view forms,
+                     FunctionRef<void(const nlohmann::ordered_json& record, const std::string& where)> take);
+
+// Appends what a field holds to a list of messages: a text, which is one message of `role`, or messages. Throws an Error
+// for a field of another form.
+void append_part(const nlohmann::ordered_json& record, const char* field, std::string_view role,
+                 nlohmann::ordered_json& messages);
+
+// Conversation::variables of a record. Throws an Error for a field of another form.
+nlohmann::ordered_json template_variables(const nlohmann::ordered_json& record);
+
+// Throws an Error if no message from answers_from on is an answer.
+void expect_answer(const Conversation& conversation);
 
 }  // namespace trifold

@@ -45,7 +45,7 @@ Preference messages_of(const Json& record, const std::string& where) {
   const bool apart = record.contains("prompt") && !record["prompt"].is_null();
   if (apart) append_part(record, "prompt", "user", prompt);
   const auto answer = [&](const char* field) {
-    Conversation made{prompt, variables_of(record), 0, where};
+    Conversation made{prompt, template_variables(record), 0, where};
     append_part(record, field, kAnswerRole, made.messages);
     return made;
   };

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "train/tuning/bert_tasks.h"
 #include "train/tuning/chat_tasks.h"
+#include "train/tuning/preference_task.h"
 
 namespace trifold {
 
@@ -37,6 +38,13 @@ constexpr TuningTask kTuningTasks[] = {
      .begins_anew = true,
      .ends_documents = true,
      .loss_unit = nullptr},
+    {.task = FinetuneTask::Dpo,
+     .tuned_model = preferring_model,
+     .complete = complete_preferences,
+     .read = read_pairs,
+     .begins_anew = true,
+     .ends_documents = true,
+     .loss_unit = "pairs"},
 };
 
 }  // namespace

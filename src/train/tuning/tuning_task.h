@@ -2,6 +2,7 @@
 // name in config/fields/choices.h, its entry in tuning_task.cpp, and a TaskData.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -39,6 +40,12 @@ class TaskData {
   virtual std::unique_ptr<DataSource> passes(int64_t passes, bool shuffled, uint64_t seed) const = 0;
   // For an evaluation of one unshuffled pass with `replica`, which must outlive the result; null: the loss is all.
   virtual std::unique_ptr<TaskMeasure> measure(Replica& /*replica*/) const { return nullptr; }
+  // Computes what the samples need besides their file, before they are trained or evaluated on as `run` says; sources
+  // made earlier have it too. False if `signal` stopped it. Collective.
+  virtual bool complete(Communicator& /*world*/, const PretrainConfig& /*run*/,
+                        const std::atomic<int>& /*signal*/) const {
+    return true;
+  }
   // What became of the file's records.
   virtual DataNotes notes() const { return {}; }
 };
