@@ -163,6 +163,58 @@ def check():
 
     losses = gpt.other_losses(named, lambda name: name.endswith(".weight") and "ln_" not in name, their_loss, batches)
     print("transformers: ten losses", max(abs(a / b - 1) for a, b in zip(losses, expected["losses"])))
+    compare_with_trl(model, batches, reference)
+
+
+def compare_with_trl(model, batches, reference):
+    """Losses of the trained model, of the first samples, by trl's trainer; its log-likelihoods are in f32."""
+    try:
+        import trl
+    except ImportError:
+        return print("trl is not installed")
+    from datasets import Dataset
+    from datasets.table import InMemoryTable
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    class Trainer(trl.DPOTrainer):
+        def _prepare_dataset(self, dataset, *_):
+            return dataset  # of tokens already
+
+        def _precompute_ref_logps(self, dataset, *_):
+            return dataset  # which has them
+
+    def ids_of(sample):
+        seq = CONFIG["seq_length"]
+        inputs, labels, weights = sample[:seq], sample[seq:2 * seq], sample[2 * seq:]
+        answer = [t for t in range(seq) if weights[t]]
+        return inputs[:answer[0] + 1], [labels[t] for t in answer]
+
+    samples, values = batches[0], reference[0].tolist()
+    rows = []
+    for chosen, rejected, q_chosen, q_rejected in zip(samples[::2], samples[1::2], values[::2], values[1::2]):
+        prompt, answer = ids_of(chosen)
+        rows.append({"prompt_ids": prompt, "chosen_ids": answer, "rejected_ids": ids_of(rejected)[1],
+                     "ref_chosen_logps": q_chosen, "ref_rejected_logps": q_rejected})
+    words = {f"t{i}": i for i in range(CONFIG["vocab_size"])}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "t0")), pad_token="t0",
+                                        eos_token="t0")
+    tokens, labels, weights = unpacked(torch.tensor(samples))
+    for loss in ("sigmoid", "ipo"):
+        LOSS.update(loss=loss, label_smoothing=0.0)
+        with torch.no_grad():
+            ours = likelihoods(model(input_ids=tokens).logits, labels, weights)
+            sums = torch.tensor(values) if loss == "sigmoid" else torch.tensor(values) / weights.sum(1)
+            expected = pair_loss(ours, sums)[0].item()
+        args = trl.DPOConfig(output_dir="unused", loss_type=[loss], beta=LOSS["beta"], use_cpu=True, report_to=[],
+                             precompute_ref_log_probs=True, per_device_train_batch_size=len(rows), bf16=False,
+                             gradient_checkpointing=False, remove_unused_columns=False)
+        trainer = Trainer(model=model, args=args, processing_class=tokenizer,
+                          train_dataset=Dataset(InMemoryTable.from_pylist(rows), fingerprint="pairs"))
+        batch = next(iter(trainer.get_train_dataloader()))
+        with torch.no_grad():
+            theirs = trainer.compute_loss(trainer.model, batch).item()
+        print(f"trl {trl.__version__}: {loss}", abs(theirs / expected - 1))
 
 
 def main():
