@@ -161,12 +161,13 @@ std::vector<const char*> free_fields(LoadPart part, bool rope) {
                              "moe_router_load_balancing_type", "moe_input_jitter_eps",
                              "moe_router_force_load_balancing", "mtp_loss_scaling_factor"});
   if (part != LoadPart::All && rope)
-    free.insert(free.end(),
-                {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
-                 "rope_scaling_low_freq_factor", "rope_scaling_high_freq_factor",
-                 "rope_scaling_original_positions", "rotary_seq_len_interpolation_factor", "rope_type",
-                 "rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow",
-                 "mscale", "mscale_all_dim", "rotary_attention_factor", "rope_no_truncate"});
+    free.insert(
+        free.end(),
+        {"max_position_embeddings", "rotary_base", "use_rope_scaling", "rope_scaling_factor",
+         "rope_scaling_low_freq_factor", "rope_scaling_high_freq_factor", "rope_scaling_original_positions",
+         "rotary_seq_len_interpolation_factor", "rope_type", "rotary_scaling_factor",
+         "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+         "rotary_attention_factor", "rope_no_truncate", "rope_short_factor", "rope_long_factor"});
   if (part == LoadPart::Encoder) free.insert(free.end(), {"bert_head", "class_names", "bert_no_binary_head"});
   if (part == LoadPart::Dense)
     free.insert(free.end(), {"num_experts", "moe_layer_freq", "moe_ffn_hidden_size", "moe_router_topk",
@@ -265,21 +266,41 @@ void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, Load
   }
 }
 
+namespace {
+
+// Adds the boxes of a segment whose values are `weight`.
+void add_boxes(const ParamList& params, const FlatLayout::Segment& segment, Tensor weight,
+               std::vector<NamedTensor>& wanted) {
+  for (const StoredBox& box : stored_boxes(params, "param", segment)) {
+    const Shape& extent = box.spec.local.extent;
+    wanted.push_back(
+        {box.spec, weight.flat().rows(box.first, box.first + extent.elements()).reshape(extent)});
+  }
+}
+
+// The slices that this rank holds of weights that are sharded over data-parallel ranks.
+void add_slices(Replica& replica, std::vector<NamedTensor>& wanted) {
+  const FlatLayout& flat = replica.layout().flat();
+  for (const FlatLayout::Unit& unit : flat.units())
+    for (const FlatLayout::Segment& segment : flat.segments(unit, replica.groups().slice(unit.data)))
+      add_boxes(flat.params(), segment, replica.weights().owned(segment), wanted);
+}
+
+}  // namespace
+
 void load_weights(Replica& replica, const std::string& path, bool averages) {
   const ParamList& params = replica.layout().params();
+  const bool sharded = replica.weights().sharded();
   std::vector<NamedTensor> wanted;
+  if (sharded) add_slices(replica, wanted);
   for (int i = 0; i < params.size(); ++i) {
     if (!params.stored({i})) continue;
-    const ParamId original = params[{i}].tied_to.value_or(ParamId{i});
-    const Tensor weight = replica.weights().weight({i});
-    const FlatLayout::Segment whole{original, 0, weight.elements()};
-    for (const StoredBox& box : stored_boxes(params, "param", whole)) {
-      const Shape& extent = box.spec.local.extent;
-      wanted.push_back(
-          {box.spec, weight.flat().rows(box.first, box.first + extent.elements()).reshape(extent)});
-    }
-    const Tensor exact = params[{i}].is_buffer ? replica.weights().exact({i}) : weight;
-    if (exact.data != weight.data) wanted.push_back({wanted.back().spec, exact});
+    const FlatLayout::Segment whole{params[{i}].tied_to.value_or(ParamId{i}), 0,
+                                    params[{i}].shard.local.elements()};
+    if (!sharded) add_boxes(params, whole, replica.weights().weight({i}), wanted);
+    // Buffers are also held exactly, if weights have 16 bits.
+    if (params[{i}].is_buffer && size_of(replica.dtype()) == 2)
+      add_boxes(params, whole, replica.weights().exact({i}), wanted);
   }
   TensorsOnHost host(std::move(wanted), replica.ops(), replica.compute());
   CheckpointReader reader = open_weights(path);

@@ -210,8 +210,8 @@ std::vector<double> values_on(const PretrainConfig& config, const ReferenceModel
   const PairSamples samples(few_pairs(config.model.seq_length), std::make_shared<PairValues>(), 1, false, 0);
   std::vector<double> values;
   run_on_ranks(config.mesh, [&](Communicator& world) {
-    const auto mine =
-        reference_values(world, config.mesh, config.precision, reference, samples, 2, file, nullptr);
+    const auto mine = reference_values(world, config.mesh, config.zero, config.precision, reference, samples,
+                                       2, file, nullptr);
     if (world.rank() == world.size() - 1) values = *mine;
   });
   return values;

@@ -124,13 +124,18 @@ void complete_packing(FinetuneConfig& config, const Tokenizer&) {
   data.reset_attention_mask = data.reset_position_ids = config.packing == ChatPacking::BestFit;
 }
 
+void expect_template_tokens(const DataConfig& data, const std::string& reader) {
+  if (data.tokenizer_type == TokenizerType::SentencePiece)
+    bad_input(
+        "{}: a SentencePiece model takes the special tokens that a chat template writes for plain text; give "
+        "the model's tokenizer.json, --tokenizer-type huggingface --tokenizer-model FILE",
+        reader);
+}
+
 void complete_chat(FinetuneConfig& config, const Tokenizer& tokenizer) {
   complete_packing(config, tokenizer);
   DataConfig& data = config.run.data;
-  if (data.tokenizer_type == TokenizerType::SentencePiece)
-    bad_input(
-        "--task chat: a SentencePiece model takes the special tokens that a chat template writes for plain text; give "
-        "the model's tokenizer.json, --tokenizer-type huggingface --tokenizer-model FILE");
+  expect_template_tokens(data, "--task chat");
   if (!data.chat_date) data.chat_date = Day{todays_date()};
   data.chat_template_text = need_chat_template(data, tokenizer, "--task chat").text;
 }

@@ -20,6 +20,8 @@ struct ChatCounts {
 // Applies --truncation-mode to one conversation. False if it is left out.
 bool fit_chat(EncodedChat& chat, int64_t seq_length, TruncationMode mode, ChatCounts& counts);
 
+// BadInput, naming `reader`, if the tokenizer does not know the special tokens that a chat template writes.
+void expect_template_tokens(const DataConfig& data, const std::string& reader);
 // The chat template of `data`, which the run then keeps in its checkpoints, with the date of the run.
 void complete_chat(FinetuneConfig& config, const Tokenizer& tokenizer);
 // Documents of a sample do not see each other if several conversations are packed into one.

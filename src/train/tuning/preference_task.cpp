@@ -23,13 +23,18 @@ class AnswerEncoder {
 
   EncodedChat operator()(const PromptAnswer& text) { return encode_prompt(text, context_.tokenizer); }
   EncodedChat operator()(const Conversation& conversation) {
-    if (!chat_)
-      chat_.emplace(need_chat_template(context_.config.run.data, context_.tokenizer,
-                                       "a list of messages in --task dpo"));
+    if (!chat_) open_template();
     return encode_chat(conversation, *chat_, context_.tokenizer);
   }
 
  private:
+  void open_template() {
+    constexpr const char* kReader = "--task dpo with lists of messages";
+    const DataConfig& data = context_.config.run.data;
+    expect_template_tokens(data, kReader);
+    chat_.emplace(need_chat_template(data, context_.tokenizer, kReader));
+  }
+
   const TaskContext& context_;
   std::optional<ChatTemplate> chat_;
 };
@@ -104,8 +109,9 @@ bool PairData::complete(Communicator& world, const PretrainConfig& run,
                         const std::atomic<int>& signal) const {
   if (!reference_) return true;
   const std::unique_ptr<DataSource> once = passes(1, false, 0);
-  std::optional<std::vector<double>> values = reference_values(
-      world, run.mesh, run.precision, *reference_, *once, run.batch.micro_batch_size, file_, &signal);
+  std::optional<std::vector<double>> values =
+      reference_values(world, run.mesh, run.zero, run.precision, *reference_, *once,
+                       run.batch.micro_batch_size, file_, &signal);
   if (!values) return false;
   values_->set(std::move(*values));
   world.barrier();  // before another rank's threads read what this process's first rank has set
@@ -149,7 +155,7 @@ void complete_preferences(FinetuneConfig& config, const Tokenizer& tokenizer) {
   DataConfig& data = config.run.data;
   const std::optional<ChatTemplateSource> found = find_chat_template(data, tokenizer);
   if (!found) return;
-  if (!data.chat_date) data.chat_date = todays_date();
+  if (!data.chat_date) data.chat_date = Day{todays_date()};
   data.chat_template_text = found->text;
 }
 

@@ -110,7 +110,7 @@ std::string reference_file(const std::string& folder, const ReferenceModel& refe
 }
 
 std::optional<std::vector<double>> reference_values(Communicator& world, const MeshConfig& mesh,
-                                                    const PrecisionConfig& precision,
+                                                    const ZeroConfig& zero, const PrecisionConfig& precision,
                                                     const ReferenceModel& reference, const DataSource& source,
                                                     int64_t micro_batch_size,
                                                     const std::optional<std::string>& file,
@@ -120,7 +120,7 @@ std::optional<std::vector<double>> reference_values(Communicator& world, const M
     values = read_on_first(world, file, source.samples());
     if (!values->empty()) return;
     values.reset();
-    Replica replica(world, mesh, reference.model, reference.dtype, 0, {}, {}, {}, precision);
+    Replica replica(world, mesh, reference.model, reference.dtype, 0, {}, zero, {}, precision);
     load_weights(replica, reference.path);
     SampleLikelihoods likelihoods(replica, source.samples());
     if (!evaluate_model(replica, source, micro_batch_size, source.samples(), false, &likelihoods, signal))

@@ -33,7 +33,7 @@ std::string reference_file(const std::string& folder, const ReferenceModel& refe
 // those in `file`, if it has them, or else computed, and written there by the first rank. nullopt if `signal` (may be null)
 // stopped it. Collective. Failure, naming the file, if it exists and is not what was written.
 std::optional<std::vector<double>> reference_values(Communicator& world, const MeshConfig& mesh,
-                                                    const PrecisionConfig& precision,
+                                                    const ZeroConfig& zero, const PrecisionConfig& precision,
                                                     const ReferenceModel& reference, const DataSource& source,
                                                     int64_t micro_batch_size,
                                                     const std::optional<std::string>& file,
