@@ -125,6 +125,7 @@ class Preferences(ProgramTest):
                 ([*line, "train.jsonl", "--dpo-loss", "ipo", "--dpo-label-smoothing", 0.1], "has no effect with --dpo-loss ipo"),
                 ([*line, "train.jsonl", "--dpo-reference", "none", "--dpo-reference-model", "base"],
                  "has no effect with --dpo-reference none"),
+                ([*line, "train.jsonl", "--ranks", 2, "--pp", 2, "--schedule", "pipedream"], "does not train a task"),
                 ([*line, "train.jsonl", "--packing", "none"], "--packing none has no effect"),
                 ([*line, "train.jsonl", "--seq-length", 4], "none of its 4 pairs has two answers")):
             _, text = self.dpo(*arguments, status=2)

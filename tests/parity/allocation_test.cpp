@@ -103,6 +103,10 @@ std::vector<Case> cases() {
     config.mesh.sequence_parallel = true;
     config.mesh.pipeline_vocab_parts = 4;
   });
+  add("pairs", scheduled(on_mesh(run, 1, 2, 2), "zb-h1"), [](PretrainConfig& config) {
+    config.model.pair_loss = PairLossConfig{};
+    config.batch.micro_batch_size = 2;
+  });
   add("experts_in_turns", scheduled(on_mesh(run, 2, 1, 2), "dualpipe-v", 2), [](PretrainConfig& config) {
     config.model.disable_bias_linear = true;
     config.model.num_experts = 4;

@@ -222,7 +222,8 @@ void check_model(const ModelConfig& model, Problems& problems) {
 }
 
 void check_task_head(const PretrainConfig& config, Problems& problems) {
-  if (!has_task_head(config.model) || !problems.sound({"schedule"})) return;
+  const bool counts_samples = has_task_head(config.model) || config.model.pair_loss;
+  if (!counts_samples || !problems.sound({"schedule"})) return;
   const std::optional<Schedule> schedule = chosen_schedule(config.pipeline);
   if (schedule && is_async(*schedule))
     problems.about("schedule")
