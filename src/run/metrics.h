@@ -96,9 +96,9 @@ struct EvalReport {
   int64_t tokens = 0;  // tokens that count
   double seconds = 0;
   const char* unit = "tokens";  // unit over which the loss is a mean
-  MeanTerms terms = {};
   std::vector<ClassShare> classes = {};
   std::optional<int64_t> top_k = {};  // K, if shares among the K likeliest are asked for
+  MeanTerms terms = {};
 };
 
 // A run of whole passes over the training data.
