@@ -92,7 +92,10 @@ std::vector<double> read_on_first(Communicator& world, const std::optional<std::
 
 ReferenceModel reference_model(const std::string& path, const ModelConfig& tuned, DType dtype) {
   const CheckpointReader reader = open_weights(path);
-  CheckpointModel from = describe_checkpoint(reader);
+  CheckpointModel from;
+  from.model = language_model_of(reader);
+  from.directory = reader.directory().string();
+  expect_text_model(from);
   if (from.model.vocab_size != tuned.vocab_size)
     bad_input("the reference model {} has {} tokens, the model that is trained {}: they must be equal", path,
               *from.model.vocab_size, *tuned.vocab_size);
