@@ -81,6 +81,17 @@ TEST(MetricsPage, HasNoStaleNumbers) {
   EXPECT_NE(page.text().find("\ntrifold_loads{of=\"1\"} NaN\n"), std::string::npos);
 }
 
+TEST(LanguageRecords, HaveTermsOfTheLoss) {
+  const MeanTerms terms{{"reward_margin", 0.25}, {"reward_accuracy", 1}};
+  StepReport step;
+  step.terms = terms;
+  EXPECT_EQ(record_of(step).values["reward_margin"], 0.25);
+  EXPECT_EQ(record_of(step).values["reward_accuracy"], 1);
+  EvalReport evaluation;
+  evaluation.terms = terms;
+  EXPECT_EQ(record_of(evaluation).values["valid_reward_margin"], 0.25);
+}
+
 TEST(LanguageRecords, HaveNullForNumbersThatJsonLacks) {
   StepReport report;
   report.step = 3;
