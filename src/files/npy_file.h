@@ -96,7 +96,7 @@ class NpyFile final : public NpyRows {
   int64_t released_ = 0;  // bytes that were released to the system
 };
 
-// The content of a file in this format with a list of numbers in f64.
+// The content of a file in this format whose elements are these, in f64.
 std::string npy_content(std::span<const double> numbers);
 
 }  // namespace trifold

@@ -64,7 +64,7 @@ class PairSamples final : public DataSource {
   void open_at(const std::string& bookmark) const override;
 
  private:
-  int64_t place_of(int64_t index) const;  // of the sample in the list
+  int64_t place_of(int64_t index) const;  // the sample's index in the list
   void read_sample(Batch& batch, int64_t b, int64_t place) const;
 
   std::shared_ptr<const PreferencePairs> pairs_;

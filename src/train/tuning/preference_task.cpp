@@ -61,7 +61,7 @@ class PairData final : public TaskData {
   std::shared_ptr<PairValues> values_ = std::make_shared<PairValues>();
   std::optional<ReferenceModel> reference_;
   std::optional<std::string> file_;
-  ChatCounts counts_;  // of answers
+  ChatCounts counts_;  // the numbers of answers
   int64_t read_ = 0;   // pairs in the file
 };
 

@@ -18,7 +18,7 @@ struct ReferenceModel {
   std::string path;   // a checkpoint or a Hugging Face folder
   ModelConfig model;  // as it is trained: sample length, and the loss of pairs
   DType dtype = DType::F32;
-  std::string identity;  // of the weights and the type in which they compute
+  std::string identity;  // names the weights and the type in which they compute
 };
 
 // The model of `path`, with the sample length and the loss of `tuned` and computing as the run does. BadInput if it cannot
