@@ -29,7 +29,8 @@ class Preferences(ProgramTest):
         (self.folder / name).write_text("\n".join(lines) + "\n")
 
     def dpo(self, *arguments, **options):
-        return self.trifold("finetune", "--task", "dpo", "--load", "base", *TUNE, *arguments, **options)
+        usual = [word for pair in zip(TUNE[::2], TUNE[1::2]) if pair[0] not in arguments for word in pair]
+        return self.trifold("finetune", "--task", "dpo", "--load", "base", *usual, *arguments, **options)
 
     def values(self, name, key):
         return [line[key] for line in self.log(name) if key in line]
