@@ -45,6 +45,14 @@ Tensor softplus(Run& run, Tensor x) {
   return mapped(run, MapOp::Add, n, {log, mapped(run, MapOp::Relu, n, {x})}, 1);
 }
 
+// Whether the samples are pairs. Costs are counted for one sample, of which the loss is no part.
+bool has_pairs(const Run& run, const Tensor& sums) {
+  if (sums.elements() % 2 == 0) return true;
+  if (run.stream.mode() != Stream::Mode::Dry)
+    fail("{} samples are not whole pairs of a preferred and a rejected answer", sums.elements());
+  return false;
+}
+
 }  // namespace
 
 PairLoss::PairLoss(BlockBuilder& builder, const PairLossConfig& config)
@@ -57,7 +65,6 @@ PairLoss::PairLoss(BlockBuilder& builder, const PairLossConfig& config)
 PairLoss::Pairs PairLoss::find_pairs(Run& run, Tensor sums) const {
   const Batch& batch = *run.batch;
   const int64_t samples = sums.elements();
-  if (samples % 2 != 0) fail("{} samples are no whole pairs of a preferred and a rejected answer", samples);
   const int64_t pairs = samples / 2;
   const Tensor differences = mapped(run, MapOp::Add, samples, {sums, batch.sample_values}, 1);
   const Tensor rewards = mapped(run, MapOp::Linear, samples, {differences}, -config_.beta);
@@ -90,7 +97,7 @@ Tensor PairLoss::slopes(Run& run, Tensor margins) const {
 }
 
 void PairLoss::add(Run& run, Tensor sums) const {
-  if (run.mesh.coord(Axis::Cp) != 0) return;
+  if (run.mesh.coord(Axis::Cp) != 0 || !has_pairs(run, sums)) return;
   const Arena::Mark mark = run.scratch.mark();
   const Pairs pairs = find_pairs(run, sums);
   const int64_t n = pairs.margins.elements();
@@ -112,6 +119,7 @@ void PairLoss::add(Run& run, Tensor sums) const {
 // A sum is minus a log-likelihood, so the margin falls by beta with the preferred answer's sum and rises by beta with
 // the other's.
 void PairLoss::find_factors(Run& run, Tensor factors, Tensor sums) const {
+  if (!has_pairs(run, sums)) return;
   const Arena::Mark mark = run.scratch.mark();
   const Pairs pairs = find_pairs(run, sums);
   const int64_t n = pairs.margins.elements();
