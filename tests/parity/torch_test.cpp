@@ -104,8 +104,7 @@ void make_golden_llama(ModelConfig& model, const GoldenGptConfig& g) {
   model.untie_embeddings_and_output_weights = true;
 }
 
-PretrainConfig config_of(const GoldenGpt& golden) {
-  const GoldenGptConfig& g = golden.config;
+PretrainConfig config_of(const GoldenGptConfig& g) {
   PretrainConfig config;
   config.model.num_layers = g.num_layers;
   config.model.hidden_size = g.hidden_size;
@@ -120,7 +119,6 @@ PretrainConfig config_of(const GoldenGpt& golden) {
   if (g.bert) config.model.model_type = ModelType::Bert;
   config.model.bert_head = g.bert_head;
   if (g.bert_head == HeadKind::Classes) config.model.class_names = {"0", "1", "2"};
-  if (golden.pairs) config.model.pair_loss = golden.pairs->loss;
   config.mesh.data_parallel_size = 1;
   config.mesh.threads_per_rank = 2;
   config.batch.micro_batch_size = g.micro_batch_size;
@@ -137,6 +135,12 @@ PretrainConfig config_of(const GoldenGpt& golden) {
   config.optimizer.adam_beta1 = g.adam_beta1;
   config.optimizer.adam_beta2 = g.adam_beta2;
   config.optimizer.adam_eps = g.adam_eps;
+  return config;
+}
+
+PretrainConfig config_of(const GoldenGpt& golden) {
+  PretrainConfig config = config_of(golden.config);
+  if (golden.pairs) config.model.pair_loss = golden.pairs->loss;
   return config;
 }
 
