@@ -79,7 +79,7 @@ namespace {
 // last batch is smaller. Text is filled up instead.
 Batch batch_of(BatchBuffer& buffer, const DataSource& source, int64_t left) {
   Batch batch = buffer.batch();
-  if (batch.arrays.data == nullptr || left >= batch.samples()) return batch;
+  if (batch.arrays.data == nullptr || left >= batch.samples() || left <= 0) return batch;
   const Tensor arrays = std::exchange(batch.arrays, {});
   batch = first_samples(batch, left);
   batch.arrays = arrays.flat(0, source.array_bytes(left));
@@ -88,14 +88,13 @@ Batch batch_of(BatchBuffer& buffer, const DataSource& source, int64_t left) {
 
 }  // namespace
 
-LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
-                         BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
-                         StepWatch* watch, ClassCounts* classes) {
+LossSums forward_samples(Executor& executor, const Mesh& mesh, bool together, RowCut cut,
+                         const DataSource& source, BatchBuffer& buffer, int64_t end, StopPoll& poll,
+                         const BatchValues& values, StepWatch* watch, ClassCounts* classes) {
   const int64_t block = buffer.batch().samples();
   LossSums sums;
   for_each_round(mesh, block, end, poll, [&](int64_t first) {
-    // Ranks that share experts go forward together: one without samples computes padding, which does not count.
-    if (first >= end && mesh.sizes().ranks(kExpertShareAxes) == 1) return;
+    if (first >= end && !together) return;
     Batch batch = batch_of(buffer, source, end - first);
     read_padded(source, batch, first, end);
     cut_rows(batch, rows_here(cut, source.seq_length(), mesh.sizes(), mesh.coords()));
@@ -123,8 +122,10 @@ std::optional<LossSums> loss_sums(Replica& replica, Executor& executor, const Da
   if (classes != nullptr) classes->write(values);
   if (has_pairs)
     values = batch_values(replica.model().reports, count_all_labels(replica, source, buffer, samples, poll));
-  LossSums sums = forward_samples(executor, replica.mesh(), replica.model().row_cut, source, buffer, samples,
-                                  poll, values, watch, classes);
+  // Ranks that share experts exchange rows, and ranks that share weights gather them.
+  const bool together = replica.mesh().sizes().ranks(kExpertShareAxes) > 1 || replica.weights().sharded();
+  LossSums sums = forward_samples(executor, replica.mesh(), together, replica.model().row_cut, source, buffer,
+                                  samples, poll, values, watch, classes);
   if (poll.stopped()) return std::nullopt;
   sum_over_ranks(replica, {&sums, 1});
   return sums;

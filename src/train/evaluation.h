@@ -45,10 +45,12 @@ void sum_over_data_ranks(Replica& replica, std::span<LabelCount> counts);
 // This rank's share of the loss sums over samples [0, end). Blocks of micro-batch size go to the data-parallel ranks in
 // turn; the last block is padded so that it can be sharded like the others, or smaller if it has arrays. `buffer` holds one micro-batch; `values`
 // result from all samples; `watch`, if given, observes the computation. `poll` is called before each round of blocks
-// and may end the loop. `classes`, if given, gets the counters of every micro-batch.
-LossSums forward_samples(Executor& executor, const Mesh& mesh, RowCut cut, const DataSource& source,
-                         BatchBuffer& buffer, int64_t end, StopPoll& poll, const BatchValues& values,
-                         StepWatch* watch = nullptr, ClassCounts* classes = nullptr);
+// and may end the loop. `classes`, if given, gets the counters of every micro-batch. `together`: the data ranks exchange
+// something in every forward, so that a rank without samples in the last round computes padding.
+LossSums forward_samples(Executor& executor, const Mesh& mesh, bool together, RowCut cut,
+                         const DataSource& source, BatchBuffer& buffer, int64_t end, StopPoll& poll,
+                         const BatchValues& values, StepWatch* watch = nullptr,
+                         ClassCounts* classes = nullptr);
 
 // Sums each rank's shares over the data and pipeline axes; every sample counts once on any mesh. Collective.
 void sum_over_ranks(Replica& replica, std::span<LossSums> sums);
