@@ -114,6 +114,25 @@ class Preferences(ProgramTest):
         _, text = self.dpo(*line, "--truncation-mode", "keep_end")
         self.assertIn("12 pairs, 0 dropped; of the answers 3 truncated, 0 too long and 0 without", text)
 
+    def test_messages_are_written_by_a_chat_template(self):
+        self.pretrained()
+        (self.folder / "chat.jinja").write_text(
+            "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}")
+        records = []
+        for word in ("ab", "cd", "ef", "gh"):
+            prompt = [{"role": "user", "content": f"say {word}"}]
+            answers = [[{"role": "assistant", "content": text}] for text in (word.upper(), "no " + word)]
+            records += [{"prompt": prompt, "chosen": answers[0], "rejected": answers[1]},
+                        {"chosen": prompt + answers[0], "rejected": prompt + answers[1]}]
+        (self.folder / "train.json").write_text(json.dumps(records))
+        line = ["--train-data", "train.json", "--train-iters", 12, "--log-json", "log.jsonl"]
+        _, text = self.dpo(*line, status=2)
+        self.assertIn("chat template", text)
+        _, text = self.dpo(*line, "--chat-template", "chat.jinja", "--save", "tuned")
+        self.assertIn("8 pairs, 0 dropped", text)
+        self.assertGreater(self.values("log.jsonl", "reward_margin")[-1], 0.3)
+
     def test_mistakes_are_reported(self):
         self.pretrained()
         self.write_pairs("train.jsonl", 4)

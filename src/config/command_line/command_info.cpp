@@ -77,8 +77,8 @@ const std::vector<CommandInfo>& commands() {
             "mpirun -n 8 trifold pretrain --config small.ini"}}),
       command<FinetuneConfig>(
           {"finetune",
-           "fine-tune a trained GPT on conversations, or a trained BERT for classification or SQuAD",
-           "--task chat|lm|classify|squad --load DIR --train-data FILE ... [options]",
+           "fine-tune a trained GPT on conversations or preferences, or a trained BERT for classification or SQuAD",
+           "--task chat|lm|dpo|classify|squad --load DIR --train-data FILE ... [options]",
            {"trifold finetune --task chat --load llama --train-data chats.jsonl --valid-data held_out.jsonl \\",
             "    --seq-length 2048 --micro-batch-size 4 --train-epochs 3 --lr 1e-5 --save tuned",
             "trifold finetune --task classify --load bert --train-data train.tsv --valid-data dev.tsv \\",
