@@ -7,7 +7,9 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/sequence_rows.h"
 #include "core/tensor.h"
@@ -121,6 +123,10 @@ class DataSource {
   virtual bool make_ready(int64_t /*first_sample*/, std::chrono::milliseconds /*patience*/) const {
     return true;
   }
+  // The names of the sources from which samples are taken in changing shares; empty: they are not distinguished.
+  virtual std::vector<std::string> sources() const { return {}; }
+  // Writes how many of the first `samples` samples come from each of them; [sources().size()]. Allocates nothing.
+  virtual void count_sources(int64_t /*samples*/, std::span<int64_t> /*counts*/) const {}
   // A bookmark that a checkpoint keeps so that a run resuming at `sample` finds it quickly (empty if none is needed),
   // and the call that restores it. It only saves time; the samples are the same without it. BadInput if the bookmark
   // belongs to other data.

@@ -17,6 +17,10 @@ class LaterLabels final : public DataSource {
   bool separates_documents() const override { return source_.separates_documents(); }
   int later_labels() const override { return count_; }
   int64_t array_bytes(int64_t samples) const override { return source_.array_bytes(samples); }
+  std::vector<std::string> sources() const override { return source_.sources(); }
+  void count_sources(int64_t samples, std::span<int64_t> counts) const override {
+    source_.count_sources(samples, counts);
+  }
   void read(Batch& batch, int64_t first_sample) const override;
   bool make_ready(int64_t first_sample, std::chrono::milliseconds patience) const override {
     return source_.make_ready(first_sample, patience);

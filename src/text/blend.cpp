@@ -11,8 +11,6 @@ namespace trifold {
 
 namespace {
 
-constexpr size_t kMostDatasets = 32767;  // ids are 16 bits, as in Megatron-LM
-
 std::optional<double> as_number(const std::string& word) {
   char* rest = nullptr;
   const double value = std::strtod(word.c_str(), &rest);
@@ -58,53 +56,15 @@ DataPaths parse_data_paths(std::span<const std::string> words) {
   return result;
 }
 
-BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples) {
-  check(!weights.empty() && weights.size() < kMostDatasets, "a blend has 1 to {} data sets, not {}",
-        kMostDatasets - 1, weights.size());
-  std::vector<int64_t> taken(weights.size(), 0);
-  BlendIndices blend;
-  blend.dataset.reserve(static_cast<size_t>(samples));
-  blend.sample.reserve(static_cast<size_t>(samples));
-  for (int64_t i = 0; i < samples; ++i) {
-    const double so_far = std::max(static_cast<double>(i), 1.0);
-    size_t most_behind = 0;
-    double largest = weights[0] * so_far - static_cast<double>(taken[0]);
-    for (size_t k = 1; k < weights.size(); ++k) {
-      const double behind = weights[k] * so_far - static_cast<double>(taken[k]);
-      if (behind > largest) {
-        largest = behind;
-        most_behind = k;
-      }
-    }
-    blend.dataset.push_back(static_cast<int16_t>(most_behind));
-    blend.sample.push_back(taken[most_behind]++);
-  }
-  return blend;
+BlendOrder blend_by_weight(std::span<const double> weights, int64_t samples) {
+  return {BlendShares(weights), samples};
 }
 
-BlendIndices blend_exhaustive(std::span<const int64_t> sizes) {
-  check(!sizes.empty() && sizes.size() < kMostDatasets, "a blend has 1 to {} data sets, not {}",
-        kMostDatasets - 1, sizes.size());
+BlendOrder blend_exhaustive(std::span<const int64_t> sizes) {
   const auto total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  std::vector<int64_t> taken(sizes.size(), 0);
-  BlendIndices blend;
-  for (int64_t i = 0; i < total; ++i) {
-    const double so_far = std::max(static_cast<double>(i), 1.0);
-    std::optional<size_t> most_behind;
-    double largest = 0;
-    for (size_t k = 0; k < sizes.size(); ++k) {
-      if (taken[k] == sizes[k]) continue;
-      const double weight = static_cast<double>(sizes[k]) / static_cast<double>(total);
-      const double behind = weight * so_far - static_cast<double>(taken[k]);
-      if (!most_behind || behind > largest) {
-        largest = behind;
-        most_behind = k;
-      }
-    }
-    blend.dataset.push_back(static_cast<int16_t>(*most_behind));
-    blend.sample.push_back(taken[*most_behind]++);
-  }
-  return blend;
+  std::vector<double> weights;
+  for (const int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
+  return {BlendShares(weights), total, {sizes.begin(), sizes.end()}};
 }
 
 std::vector<std::string> text_paths(const DataConfig& config) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "text/blend/blend_order.h"
 
 namespace trifold {
 
@@ -25,18 +26,11 @@ DataPaths parse_data_paths(std::span<const std::string> words);
 // --mock-data.
 std::vector<std::string> text_paths(const DataConfig& config);
 
-// Sample i of a blend is sample `sample[i]` of data set `dataset[i]`.
-struct BlendIndices {
-  std::vector<int16_t> dataset;
-  std::vector<int64_t> sample;
-};
-
-// Greedy and deterministic: sample i comes from the data set that is furthest behind its share of i samples, that is
-// with the largest weight * max(i, 1) - (samples taken); the first of equals. `weights` sum to 1.
-BlendIndices blend_by_weight(std::span<const double> weights, int64_t samples);
+// Blends with these weights, which sum to 1.
+BlendOrder blend_by_weight(std::span<const double> weights, int64_t samples);
 
 // Blends with each data set's size as its weight and skips exhausted data sets, so that every sample of every data set
 // occurs once.
-BlendIndices blend_exhaustive(std::span<const int64_t> sizes);
+BlendOrder blend_exhaustive(std::span<const int64_t> sizes);
 
 }  // namespace trifold

@@ -71,9 +71,19 @@ Corpus::Corpus(const DataConfig& config, int64_t vocab_size)
     bad_input("the vocabulary of {} tokens is smaller than the tokenizer's, {}; give --vocab-size {}",
               vocab_size, tokenizer_->vocab_size(), tokenizer_->vocab_size());
   find_documents(config);
+  open_schedule(config);
   open_paths();
   check_json_options();
   check_ends(config);
+}
+
+void Corpus::open_schedule(const DataConfig& config) {
+  if (!config.data_schedule) return;
+  if (paths_.weights)
+    bad_input("--data-schedule has the weights of the paths: leave out the weights of --data-path");
+  if (paths_.paths.size() < 2)
+    bad_input("--data-schedule has no effect on {} alone: give several paths to blend", paths_.paths.front());
+  schedule_.emplace(*config.data_schedule, paths_.paths);
 }
 
 bool Corpus::lacks_ends(const IndexedDataset& dataset) const {
@@ -149,11 +159,11 @@ void Corpus::open_paths() {
   const std::vector<std::string>& paths = paths_.paths;
   const auto streamed = std::count_if(
       paths.begin(), paths.end(), [](const std::string& path) { return kind_of(path) == PathKind::Stream; });
-  if (!paths_.weights && streamed == std::ssize(paths)) {
+  if (!weighted() && streamed == std::ssize(paths)) {
     files_.emplace_back(std::make_shared<const StreamFiles>(paths));
     return;
   }
-  if (!paths_.weights && streamed > 0)
+  if (!weighted() && streamed > 0)
     bad_input(
         "--data-path: {} of {} paths are streamed (folders, JSON lines, packed files, and text larger than "
         "64 MiB), so their sizes are not known and all samples of every path cannot be mixed: put a weight "
@@ -245,9 +255,25 @@ std::unique_ptr<Samples> Corpus::by_weight(Split split, int64_t seq_length, int6
   return std::make_unique<BlendedSamples>(std::move(parts), blend_by_weight(weights, total));
 }
 
+std::unique_ptr<Samples> Corpus::by_schedule(int64_t seq_length, int64_t samples_needed,
+                                             uint64_t seed) const {
+  const BlendShares shares = schedule_->shares(seq_length);
+  BlendOrder order(shares, samples_needed, {}, true);
+  std::vector<std::unique_ptr<Samples>> parts;
+  for (size_t k = 0; k < files_.size(); ++k) {
+    const auto due = static_cast<int64_t>(std::ceil(shares.due(k, samples_needed)));
+    const int64_t needed = std::max({int64_t{1}, with_surplus(due), order.taken(k, samples_needed)});
+    parts.push_back(samples_of(files_[k], Split::Train, seq_length, needed, seed));
+  }
+  return std::make_unique<BlendedSamples>(std::move(parts), std::move(order), schedule_->names());
+}
+
 std::unique_ptr<Samples> Corpus::blend(Split split, int64_t seq_length, int64_t samples_needed,
                                        uint64_t seed) const {
   if (paths_.weights) return by_weight(split, seq_length, samples_needed, seed, *paths_.weights);
+  if (schedule_)
+    return split == Split::Train ? by_schedule(seq_length, samples_needed, seed)
+                                 : by_weight(split, seq_length, samples_needed, seed, schedule_->last());
   std::vector<std::unique_ptr<Samples>> parts;
   std::vector<int64_t> sizes;
   int64_t total = 0;

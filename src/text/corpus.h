@@ -13,6 +13,7 @@
 #include "data/batch.h"
 #include "text/bad_records.h"
 #include "text/blend.h"
+#include "text/blend/data_schedule.h"
 #include "text/indexed_dataset.h"
 #include "text/split.h"
 #include "text/stream_files.h"
@@ -52,7 +53,8 @@ class Corpus final : public TrainingText {
   //
   // Blends follow Megatron-LM. With weights, each path contributes its share of the samples. Without weights, every
   // sample of every path is drawn once, interleaved in proportion to the paths' sizes; if that is less than
-  // `samples_needed` (where Megatron-LM stops), the proportions serve as weights and the paths are repeated.
+  // `samples_needed` (where Megatron-LM stops), the proportions serve as weights and the paths are repeated. With
+  // --data-schedule the training split follows the schedule, and other splits have the weights of its last point.
   std::unique_ptr<DataSource> source(Split split, int64_t seq_length, int64_t samples_needed,
                                      uint64_t seed) const override;
 
@@ -62,7 +64,7 @@ class Corpus final : public TrainingText {
   // corpus. One pass over such a corpus has at most `most` samples (text/stream_pass.h).
   std::unique_ptr<DataSource> passes(Split split, int64_t seq_length, int64_t passes, uint64_t seed,
                                      int64_t most = std::numeric_limits<int64_t>::max()) const override;
-  bool weighted() const override { return paths_.weights.has_value(); }
+  bool weighted() const override { return paths_.weights || schedule_; }
   // The records that the sources skip.
   std::shared_ptr<BadRecords> bad_records() const override { return bad_; }
   // The files of streams, and a warning if documents follow each other without an end token.
@@ -72,6 +74,8 @@ class Corpus final : public TrainingText {
   using File = std::variant<std::shared_ptr<const IndexedDataset>, std::shared_ptr<const TextTokens>,
                             std::shared_ptr<const StreamFiles>>;
 
+  // BadInput if --data-schedule does not suit the paths.
+  void open_schedule(const DataConfig& config);
   void open_paths();
   // BadInput if an option needs the ends of documents and the tokenizer has no token for them.
   void find_documents(const DataConfig& config);
@@ -94,8 +98,10 @@ class Corpus final : public TrainingText {
                                  uint64_t seed) const;
   std::unique_ptr<Samples> by_weight(Split split, int64_t seq_length, int64_t samples_needed, uint64_t seed,
                                      const std::vector<double>& weights) const;
+  std::unique_ptr<Samples> by_schedule(int64_t seq_length, int64_t samples_needed, uint64_t seed) const;
 
   DataPaths paths_;
+  std::optional<DataSchedule> schedule_;
   SplitFractions split_;
   int64_t vocab_size_;
   std::string json_key_;

@@ -10,6 +10,7 @@
 #include "files/files_below.h"
 #include "files/raw_file.h"
 #include "text/blend.h"
+#include "text/blend/data_schedule.h"
 #include "text/indexed_dataset.h"
 #include "text/stream_files.h"
 
@@ -119,6 +120,19 @@ std::string file_of_array(const std::string& word) {
 
 }  // namespace
 
+namespace {
+
+// The order of the samples depends on the weights.
+DataPart part_of_schedule(const DataConfig& config) {
+  const std::vector<std::string>& words =
+      config.train_data_path.empty() ? config.data_path : config.train_data_path;
+  const std::string weights = DataSchedule(*config.data_schedule, parse_data_paths(words).paths).text();
+  const uint32_t crc = crc32_of(0, weights.data(), weights.size());
+  return {fmt::format("weights {} of --data-schedule", crc_text(crc)), 0, 0, crc};
+}
+
+}  // namespace
+
 DataFingerprint fingerprint_of(const DataConfig& config) {
   if (!config.arrays.empty()) {
     std::vector<std::string> files;
@@ -131,7 +145,9 @@ DataFingerprint fingerprint_of(const DataConfig& config) {
                                 [](const std::string& path) { return !is_indexed_prefix(path); });
   if (text && config.tokenizer_model) paths.push_back(*config.tokenizer_model);
   if (text && config.tokenizer_merges) paths.push_back(*config.tokenizer_merges);
-  return fingerprint_of_paths(paths);
+  DataFingerprint data = fingerprint_of_paths(paths);
+  if (config.data_schedule) data.parts.push_back(part_of_schedule(config));
+  return data;
 }
 
 DataFingerprint fingerprint_of(const ClickDataConfig& config, uint64_t seed) {

@@ -1,7 +1,6 @@
 #include "text/samples.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -9,36 +8,28 @@
 
 namespace trifold {
 
-BlendedSamples::BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendIndices blend)
-    : parts_(std::move(parts)), blend_(std::move(blend)) {
-  std::vector<int64_t> needed(parts_.size(), 0);
-  for (size_t i = 0; i < blend_.sample.size(); ++i) {
-    int64_t& count = needed[static_cast<size_t>(blend_.dataset[i])];
-    count = std::max(count, blend_.sample[i] + 1);
+BlendedSamples::BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendOrder order,
+                               std::vector<std::string> names)
+    : parts_(std::move(parts)), order_(std::move(order)), names_(std::move(names)) {
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    const int64_t needed = order_.taken(k, order_.samples());
+    check(needed <= parts_[k]->count(), "the blend needs {} samples of data set {}, which has {}", needed, k,
+          parts_[k]->count());
   }
-  for (size_t k = 0; k < parts_.size(); ++k)
-    check(needed[k] <= parts_[k]->count(), "the blend needs {} samples of data set {}, which has {}",
-          needed[k], k, parts_[k]->count());
 }
 
 void BlendedSamples::read(int64_t index, std::span<int32_t> out) const {
-  const auto i = static_cast<size_t>(index);
-  parts_[static_cast<size_t>(blend_.dataset[i])]->read(blend_.sample[i], out);
-}
-
-// The first sample of a list that is used at `index` or later; nullopt if none is.
-std::optional<int64_t> BlendedSamples::next_of(size_t part, int64_t index) const {
-  const auto at = blend_.dataset.begin() + std::min<int64_t>(index, std::ssize(blend_.dataset));
-  const auto next = std::find(at, blend_.dataset.end(), static_cast<int16_t>(part));
-  if (next == blend_.dataset.end()) return std::nullopt;
-  return blend_.sample[static_cast<size_t>(next - blend_.dataset.begin())];
+  const BlendOrder::Place place = order_.at(index);
+  parts_[place.dataset]->read(place.sample, out);
 }
 
 bool BlendedSamples::make_ready(int64_t index, std::chrono::milliseconds patience) const {
   bool ready = true;
-  for (size_t k = 0; k < parts_.size(); ++k)
-    if (const auto next = next_of(k, index))
-      ready &= parts_[k]->make_ready(*next, ready ? patience : std::chrono::milliseconds(0));
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    const int64_t next = order_.taken(k, std::min(index, order_.samples()));
+    if (next < order_.taken(k, order_.samples()))
+      ready &= parts_[k]->make_ready(next, ready ? patience : std::chrono::milliseconds(0));
+  }
   return ready;
 }
 
@@ -46,17 +37,14 @@ std::string BlendedSamples::bookmark(int64_t index) const {
   std::vector<std::string> marks(parts_.size());
   bool any = false;
   for (size_t k = 0; k < parts_.size(); ++k) {
-    int64_t place = 0;
-    // After the last use of a list, a longer run would continue after that sample.
-    const auto last = std::find(blend_.dataset.rbegin(), blend_.dataset.rend(), static_cast<int16_t>(k));
-    if (const auto next = next_of(k, index))
-      place = *next;
-    else if (last != blend_.dataset.rend())
-      place = blend_.sample[static_cast<size_t>(blend_.dataset.rend() - last) - 1] + 1;
-    marks[k] = parts_[k]->bookmark(place);
+    marks[k] = parts_[k]->bookmark(order_.taken(k, std::min(index, order_.samples())));
     any = any || !marks[k].empty();
   }
   return any ? json_text(nlohmann::json(marks)) : "";
+}
+
+void BlendedSamples::count_sources(int64_t samples, std::span<int64_t> counts) const {
+  if (!names_.empty()) order_.count(std::min(samples, order_.samples()), counts);
 }
 
 void BlendedSamples::open_at(const std::string& bookmark) const {

@@ -25,25 +25,30 @@ class Samples {
   virtual bool make_ready(int64_t /*index*/, std::chrono::milliseconds /*patience*/) const { return true; }
   virtual std::string bookmark(int64_t /*index*/) const { return {}; }
   virtual void open_at(const std::string& /*bookmark*/) const {}
+  virtual std::vector<std::string> sources() const { return {}; }
+  virtual void count_sources(int64_t /*samples*/, std::span<int64_t> /*counts*/) const {}
 };
 
 // Several lists, mixed according to a blend (text/blend.h).
 class BlendedSamples : public Samples {
  public:
-  // Failure if the blend requests more samples of a list than it has.
-  BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendIndices blend);
+  // Failure if the blend requests more samples of a list than it has. `names`: of the lists, if samples are counted
+  // by list (DataSource::sources).
+  BlendedSamples(std::vector<std::unique_ptr<Samples>> parts, BlendOrder order,
+                 std::vector<std::string> names = {});
 
-  int64_t count() const override { return static_cast<int64_t>(blend_.sample.size()); }
+  int64_t count() const override { return order_.samples(); }
   void read(int64_t index, std::span<int32_t> out) const override;
   bool make_ready(int64_t index, std::chrono::milliseconds patience) const override;
   std::string bookmark(int64_t index) const override;  // one bookmark for each list
   void open_at(const std::string& bookmark) const override;
+  std::vector<std::string> sources() const override { return names_; }
+  void count_sources(int64_t samples, std::span<int64_t> counts) const override;
 
  private:
-  std::optional<int64_t> next_of(size_t part, int64_t index) const;
-
   std::vector<std::unique_ptr<Samples>> parts_;
-  BlendIndices blend_;
+  BlendOrder order_;
+  std::vector<std::string> names_;
 };
 
 // The treatment of documents within a sample, with Megatron-LM's options. A document ends with the token `end`; the
@@ -70,6 +75,10 @@ class SampleSource : public DataSource {
   }
   std::string bookmark(int64_t sample) const override { return samples_->bookmark(sample); }
   void open_at(const std::string& bookmark) const override { samples_->open_at(bookmark); }
+  std::vector<std::string> sources() const override { return samples_->sources(); }
+  void count_sources(int64_t samples, std::span<int64_t> counts) const override {
+    samples_->count_sources(samples, counts);
+  }
 
  private:
   void read_documents(Batch& batch, int64_t sample) const;

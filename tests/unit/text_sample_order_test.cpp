@@ -91,18 +91,23 @@ TEST(Blend, MatchesGoldenValues) {
     double sum = 0;
     for (double weight : weights) sum += weight;
     for (double& weight : weights) weight /= sum;
-    const BlendIndices blend = blend_by_weight(weights, expected["size"].get<int64_t>());
-    EXPECT_EQ(json(blend.dataset), expected["dataset_index"]);
-    EXPECT_EQ(json(blend.sample), expected["dataset_sample_index"]);
+    const BlendOrder blend = blend_by_weight(weights, expected["size"].get<int64_t>());
+    json datasets = json::array(), samples = json::array();
+    for (int64_t i = 0; i < blend.samples(); ++i) {
+      datasets.push_back(blend.at(i).dataset);
+      samples.push_back(blend.at(i).sample);
+    }
+    EXPECT_EQ(datasets, expected["dataset_index"]);
+    EXPECT_EQ(samples, expected["dataset_sample_index"]);
   }
 }
 
 TEST(Blend, ExhaustsEveryDataset) {
   const std::vector<int64_t> sizes{3, 1, 6};
-  const BlendIndices blend = blend_exhaustive(sizes);
-  ASSERT_EQ(blend.sample.size(), 10U);
+  const BlendOrder blend = blend_exhaustive(sizes);
+  ASSERT_EQ(blend.samples(), 10);
   std::vector<int64_t> next(3, 0);
-  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(blend.sample[i], next[static_cast<size_t>(blend.dataset[i])]++);
+  for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(blend.at(i).sample, next[blend.at(i).dataset]++);
   EXPECT_EQ(next, sizes);
 }
 

@@ -100,6 +100,8 @@ struct DataConfig {
   std::vector<std::string> data_path;  // [weight] path ...; a .bin/.idx prefix, text, or a folder of text
   bool mock_data = false;              // random tokens instead of data
   std::vector<std::string> train_data_path, valid_data_path;  // data of each part, instead of data_path
+  std::optional<std::string>
+      data_schedule;  // file with the weights of the paths over the run (text/data_schedule.h)
   std::string split = "969,30,1";                             // training, validation, test
   std::optional<TokenizerType> tokenizer_type;                // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
@@ -256,8 +258,15 @@ struct GenerateConfig {
   double temperature = 1.0;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all tokens
   double top_p = 1.0;        // keep the most likely tokens that together reach this probability
+  double min_p = 0;          // keep tokens of at least this part of the most likely one's probability
+  double repetition_penalty = 1;
+  std::vector<std::string> stop;      // texts that end the continuation
+  bool chat = false;                  // a conversation on the terminal or over stdin
+  std::optional<std::string> system;  // the system's message
+  bool no_key_value_cache = false;
   int64_t num_samples = 1;
   uint64_t seed = 1234;
+  int tensor_model_parallel_size = 1;
   std::optional<int> threads_per_rank;  // all cores of the host
 };
 

@@ -176,6 +176,21 @@ void add_other_data(OptionTable& table, DataConfig& data) {
     table.change(name).no_effect_with("mock-data", kRandomTokens, "leave it out");
 }
 
+void add_data_schedule(OptionTable& table, DataConfig& data) {
+  table
+      .add(
+          "data-schedule", &data.data_schedule,
+          "Weights of the training paths as a function of consumed tokens, as JSON or a file of it: "
+          "{\"0\": {\"web\": 8, \"code\": 2}, \"1e9\": {\"web\": 5, \"code\": 5}}. Paths are named by their file names. With "
+          "\"between\": \"lines\" weights change in lines between the points, else in steps. Evaluations on another split "
+          "have the last weights.")
+      .reads("FILE.json|JSON")
+      .absent("the weights of --data-path")
+      .excludes("train-epochs", "because a changing blend has no single pass", "give --train-iters")
+      .excludes("mock-data", kRandomTokens, "leave it out")
+      .excludes("arrays", "which are not blended", "leave it out");
+}
+
 void add_documents(OptionTable& table, DataConfig& data) {
   table
       .add("eod-mask-loss", &data.eod_mask_loss,

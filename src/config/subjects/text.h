@@ -26,6 +26,8 @@ void add_bad_records(OptionTable& table, Field reaction, Field most);
 void add_data(OptionTable& table, DataConfig& data);
 // Data of training alone that replace --data-path: random tokens, and data of each part.
 void add_other_data(OptionTable& table, DataConfig& data);
+// Weights of --data-path that change during a run.
+void add_data_schedule(OptionTable& table, DataConfig& data);
 void add_documents(OptionTable& table, DataConfig& data);
 void add_pairs(OptionTable& table, DataConfig& data);
 
