@@ -75,7 +75,7 @@ NormForm norm_form(const ModelConfig& config) {
 }
 
 LogitForm logit_form(const ModelConfig& config) {
-  return {1 / config.logits_scaling, config.final_logit_softcapping.value_or(0)};
+  return {1 / without_base_width(config).logits_scaling, config.final_logit_softcapping.value_or(0)};
 }
 
 std::unique_ptr<SampleLoss> sample_loss(BlockBuilder& builder, const ModelConfig& config) {

@@ -10,6 +10,7 @@
 #include "models/gpt.h"
 #include "models/language_family.h"
 #include "models/rotary_frequencies.h"
+#include "models/width_rules.h"
 #include "nn/recompute.h"
 
 namespace trifold {
@@ -76,9 +77,10 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
     shape.rotary_frequencies = rotary_frequencies(config);
   // Scores are scaled by the width of keys without the zeros that pad them to the width of a head.
   const auto head = static_cast<double>(head_width(config));
-  shape.scores.scale = rotary_score_scale(config) *
-                       (config.softmax_scale ? *config.softmax_scale * std::sqrt(head)
-                                             : std::sqrt(head / static_cast<double>(key_width(config))));
+  const std::optional<double> scale = without_base_width(config).softmax_scale;
+  shape.scores.scale =
+      rotary_score_scale(config) *
+      (scale ? *scale * std::sqrt(head) : std::sqrt(head / static_cast<double>(key_width(config))));
   if (config.window_size) {
     // A side of all positions that a sequence can have is no limit.
     const int64_t positions = config.max_position_embeddings.value_or(config.seq_length);
@@ -267,6 +269,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
     block.output.row_parts = model.row_parts;
   }
   if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
+  apply_width_rules(model.params, width_ratio(config));
   return model;
 }
 

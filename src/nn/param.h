@@ -75,6 +75,8 @@ class ParamList {
   // Declares the rows of a parameter from `rows` on as padding; the second form does so for all parts of a name.
   void pad_after(ParamId id, int64_t rows) { specs_[static_cast<size_t>(id.index)].rows = rows; }
   void pad_after(const std::string& name, int64_t rows);
+  // Multiplies the standard deviation of normal initial values.
+  void scale_init(ParamId id, double factor) { specs_[static_cast<size_t>(id.index)].init.std *= factor; }
   void set_added_in_parts(ParamId id) { specs_[static_cast<size_t>(id.index)].added_in_parts = true; }
   // Declares a parameter, and the parameter whose values it shares, as a table.
   void set_table(ParamId id) {

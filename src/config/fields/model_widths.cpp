@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "config/fields/config.h"
 #include "config/fields/layer_pattern.h"
@@ -32,6 +33,23 @@ int64_t inner_width(const ModelConfig& config) {
   if (config.ffn_hidden_size) return *config.ffn_hidden_size;
   if (!has_gate(config)) return 4 * config.hidden_size;
   return std::max<int64_t>(64, config.hidden_size * 8 / 3 / 64 * 64);
+}
+
+double width_ratio(const ModelConfig& config) {
+  if (!config.mup_base_hidden_size) return 1;
+  return static_cast<double>(config.hidden_size) / static_cast<double>(*config.mup_base_hidden_size);
+}
+
+// Products of queries and keys that have learned to agree grow with the width of a head, products of random ones only
+// with its root. Scores are therefore divided by the width, times a constant that changes nothing at the base width.
+ModelConfig without_base_width(ModelConfig config) {
+  config.logits_scaling *= width_ratio(config);
+  if (config.mup_base_head_dim)
+    config.softmax_scale =
+        std::sqrt(static_cast<double>(*config.mup_base_head_dim)) / static_cast<double>(key_width(config));
+  config.mup_base_hidden_size.reset();
+  config.mup_base_head_dim.reset();
+  return config;
 }
 
 int64_t expert_width(const ModelConfig& config) {

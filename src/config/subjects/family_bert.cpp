@@ -24,12 +24,14 @@ constexpr std::string_view kBertExcludes[] = {"position-embedding-type",
                                               "parallel-residual",
                                               "embedding-multiplier",
                                               "logits-scaling",
+                                              "mup-base-hidden-size",
                                               "final-logit-softcapping",
                                               "num-experts",
                                               "mtp-num-layers",
                                               "untie-embeddings-and-output-weights",
                                               "sample-prompt"};
-constexpr std::string_view kBertIgnores[] = {"eod-mask-loss", "reset-attention-mask", "reset-position-ids"};
+constexpr std::string_view kBertIgnores[] = {"data-schedule", "eod-mask-loss", "reset-attention-mask",
+                                             "reset-position-ids"};
 
 }  // namespace
 

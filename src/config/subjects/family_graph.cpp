@@ -40,6 +40,7 @@ constexpr std::string_view kGraphExcludes[] = {"num-layers",
                                                "embedding-multiplier",
                                                "residual-multiplier",
                                                "logits-scaling",
+                                               "mup-base-hidden-size",
                                                "final-logit-softcapping",
                                                "swiglu",
                                                "geglu",
@@ -74,10 +75,10 @@ constexpr std::string_view kGraphExcludes[] = {"num-layers",
                                                "fp8",
                                                "sample-prompt"};
 constexpr std::string_view kGraphIgnores[] = {
-    "data-path",      "tokenizer-type",       "tokenizer-model",    "eod-token",           "json-key",
-    "mock-data",      "train-data-path",      "valid-data-path",    "tokenizer-merges",    "on-bad-record",
-    "eod-mask-loss",  "reset-attention-mask", "reset-position-ids", "bert-no-binary-head", "mask-prob",
-    "short-seq-prob", "whole-word-masking",   "split-sentences",    "num-tokentypes"};
+    "data-path",     "data-schedule",  "tokenizer-type",       "tokenizer-model",    "eod-token",
+    "json-key",      "mock-data",      "train-data-path",      "valid-data-path",    "tokenizer-merges",
+    "on-bad-record", "eod-mask-loss",  "reset-attention-mask", "reset-position-ids", "bert-no-binary-head",
+    "mask-prob",     "short-seq-prob", "whole-word-masking",   "split-sentences",    "num-tokentypes"};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include "config/options/bounds.h"
 #include "config/subjects/attention.h"
 #include "config/subjects/experts.h"
+#include "config/subjects/scaling/width.h"
 
 namespace trifold {
 
@@ -191,6 +192,7 @@ void add_model(OptionTable& table, ModelConfig& model) {
       .only_with("qk-layernorm");
   table.add("init-method-std", &model.init_method_std, "Standard deviation of the initial weights.")
       .positive();
+  add_width(table, model);
   table
       .add("hidden-dropout", &model.hidden_dropout,
            "Dropout after attention, feed-forward and embedding. Megatron-LM's default is 0.1.")

@@ -206,7 +206,8 @@ void look_for_parts(ModelConfig& model, const HuggingFaceFamily& family,
   if (const char* tensor = family.pair_tensor) model.bert_no_binary_head = !has_tensor(tensor);
 }
 
-json to_hugging_face(const ModelConfig& model, const HuggingFaceFamily& family) {
+json to_hugging_face(const ModelConfig& trained, const HuggingFaceFamily& family) {
+  const ModelConfig model = without_base_width(trained);
   json config = family.write(model);
   config["vocab_size"] = *model.vocab_size;
   config["initializer_range"] = model.init_method_std;

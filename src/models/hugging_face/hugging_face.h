@@ -106,7 +106,7 @@ const HuggingFaceFamily& family_for(const ModelConfig& model, const std::optiona
                                     const std::optional<std::string>& former = {});
 
 // The config.json of a model that fits the family.
-nlohmann::json to_hugging_face(const ModelConfig& model, const HuggingFaceFamily& family);
+nlohmann::json to_hugging_face(const ModelConfig& trained, const HuggingFaceFamily& family);
 
 // The resolved model of a config.json; seq_length is the number of positions. BadInput, starting with `where`, that
 // lists everything that is missing, has the wrong type or is not supported. Whether the model has a head for pairs

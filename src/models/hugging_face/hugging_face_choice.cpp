@@ -77,7 +77,8 @@ void describe_experts(json& fields, const ModelConfig& model) {
 
 // The model's fields, without the fields that have no effect, so that models that compute the same are equal. A field
 // that is not named here counts as it is.
-json described(const ModelConfig& model) {
+json described(const ModelConfig& trained) {
+  const ModelConfig model = without_base_width(trained);
   json fields = to_json(model);
   erase(fields, kFreeFields);
   erase(fields, kRopeFields);
