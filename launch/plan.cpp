@@ -12,8 +12,10 @@
 #include "launch/plan_json.h"
 #include "launch/plan_search.h"
 #include "launch/progress.h"
+#include "launch/size_lines.h"
 #include "launch/stage_lines.h"
 #include "models/language_family.h"
+#include "models/width_rules.h"
 #include "plan/memory_fit.h"
 #include "plan/records.h"
 #include "plan/report.h"
@@ -314,19 +316,27 @@ int run(const PlanConfig& given) {
   const PlannedRun planned(spec, batches_to_simulate(spec));
   const PlanReport report = make_plan_report(planned, machine, &counted);
   check_memory_limit(config.run, report.memory);
+  const std::vector<PlannedSize> sizes = planned_sizes(spec, machine);
+  for (const PlannedSize& size : sizes) check_memory_limit(config.run, size.outcome.memory);
+  const std::vector<std::string> widths = width_lines(spec.model, planned.cut().model.params);
   const ZeroTable zero = make_zero_table(planned, machine, std::move(counted));
   const std::string actions = schedule_text(config.format, report);
   const std::vector<RecordedBlock> records =
       config.records ? recorded_work(spec, machine) : std::vector<RecordedBlock>{};
   print_report(config, report, zero);
+  for (const std::string& line : size_lines(sizes)) fmt::print("{}\n", line);
+  for (const std::string& line : widths) fmt::print("width       {}\n", line);
   print_records(records);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg)
     write_file("--svg", *config.svg,
                marked_svg(timeline_svg(report.simulation, picture_text(report)), "plan"));
-  if (config.json)
-    write_file("--json", *config.json,
-               marked_json(json_text(to_json(report, zero, records), 2) + "\n", "plan"));
+  if (config.json) {
+    nlohmann::ordered_json json = to_json(report, zero, records);
+    if (!sizes.empty()) json["batch_sizes"] = to_json(sizes);
+    if (!widths.empty()) json["width_rules"] = widths;
+    write_file("--json", *config.json, marked_json(json_text(json, 2) + "\n", "plan"));
+  }
   return kDone;
 }
 

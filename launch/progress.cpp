@@ -169,6 +169,8 @@ void Progress::on_start(const RunReport& report) {
         report.document_imbalance));
   for (const std::string& line : report.param_factors) print_line("parameters  " + line);
   for (const std::string& line : report.data) print_line("data        " + line);
+  for (const std::string& line : report.batch_sizes) print_line("batch       " + line);
+  for (const std::string& line : report.widths) print_line("width       " + line);
   print_line("plan        " + shortened(report.plan));
   print_line(
       fmt::format("peak        {:.1f} GFLOP/s of matrix products, measured now on these cores; "

@@ -76,6 +76,8 @@ class GradientBuffer final : public GradSink {
   // Warm-up of the device: performs an addition as reductions do, on this rank alone. Gradients are undefined
   // afterwards.
   void rehearse(Stream& stream);
+  // Changes Options::reductions, between steps.
+  void set_reductions(int reductions) { options_.reductions = reductions; }
   // Begins a step: no gradient is begun, and padding is zero.
   void restart(Stream& stream);
   // Makes `stream` wait for all reductions started so far; gradients that were never begun become zero. Throws

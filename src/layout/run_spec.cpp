@@ -1,5 +1,7 @@
 #include "layout/run_spec.h"
 
+#include <algorithm>
+
 #include "config/fields/pipeline_choice.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
@@ -38,6 +40,7 @@ RunSpec run_spec(const PretrainConfig& config) {
   run.masks_documents = config.data.reset_attention_mask;
   run.micro_batch_size = config.batch.micro_batch_size;
   run.global_batch_size = config.batch.global_batch_size.value_or(smallest_batch);
+  run.batch_sizes = BatchSizes(ramp_of(config.batch), run.global_batch_size);
   run.train_iters = config.batch.train_iters;
   run.seed = config.seed;
   return run;
@@ -56,6 +59,14 @@ bool OrderSpec::splits_backward() const {
   }
 }
 
+int RunSpec::most_micros() const { return std::max(micros(), with_batch(batch_sizes.full()).micros()); }
+
+RunSpec RunSpec::with_batch(int64_t size) const {
+  RunSpec run = *this;
+  run.global_batch_size = size;
+  return run;
+}
+
 int RunSpec::micros() const {
   return static_cast<int>(global_batch_size / mesh.data_parallel_size.value_or(1) / micro_batch_size);
 }
@@ -68,7 +79,7 @@ bool RunSpec::can_reduce_each() const {
 bool RunSpec::reduces_each() const {
   if (!can_reduce_each()) return false;
   if (zero.zero_reduce) return *zero.zero_reduce == ReducePolicy::Each;
-  return micros() == 1;
+  return most_micros() == 1;
 }
 
 }  // namespace trifold

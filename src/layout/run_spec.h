@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "config/fields/batch_sizes.h"
 #include "config/fields/config.h"
 #include "config/fields/schedule.h"
 #include "core/dtype.h"
@@ -41,17 +42,22 @@ struct RunSpec {
   bool products_in_8bit = false;
   bool masks_documents = false;  // tokens attend only to tokens of their own document
   int64_t micro_batch_size = 1;
-  int64_t global_batch_size = 1;
+  int64_t global_batch_size = 1;  // samples of a planned step; while the batch grows, one of its sizes
+  BatchSizes batch_sizes;         // all sizes of the run
   int64_t train_iters = 0;
   uint64_t seed = 0;
 
-  // Micro-batches of a global batch on one data-parallel rank.
+  // Micro-batches of a global batch on one data-parallel rank: of the steps that are planned, and of the largest batch
+  // of the run, which decides what is the same for all of its steps.
   int micros() const;
+  int most_micros() const;
+  // This run with another size of the planned steps' batches.
+  RunSpec with_batch(int64_t size) const;
   // Whether gradients can be reduced after each micro-batch: data-parallel ranks shard them, and the plan does not
   // include updates.
   bool can_reduce_each() const;
-  // Whether gradients are reduced after each micro-batch: if they can be, as --zero-reduce says; by default only if a
-  // step has one micro-batch, for which both policies have the same bits.
+  // Whether gradients are reduced after each micro-batch: if they can be, as --zero-reduce says; by default only if
+  // every step has one micro-batch, for which both policies have the same bits.
   bool reduces_each() const;
 };
 

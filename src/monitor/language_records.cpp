@@ -33,6 +33,9 @@ RunRecord record_of(const StepReport& report) {
   if (!report.block_grad_norms.empty())
     record.values["block_grad_norms"] =
         std::vector<double>(report.block_grad_norms.begin(), report.block_grad_norms.end());
+  if (report.weight_decay) record.values["weight_decay"] = finite_number(*report.weight_decay);
+  for (size_t k = 0; k < report.source_tokens.size(); ++k)
+    record.values["source_tokens"][report.sources[k]] = report.source_tokens[k];
   if (report.params_norm) record.values["params_norm"] = finite_number(*report.params_norm);
   if (report.num_zeros) record.values["num_zeros"] = *report.num_zeros;
   if (report.router_balance) {

@@ -54,28 +54,32 @@ LrSchedule::LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_
   check_ranges(config, global_batch_size, train_iters);
   const int64_t decay_iters = config.lr_decay_iters.value_or(train_iters);
   batch_ = static_cast<double>(global_batch_size);
-  decay_ = static_cast<double>(decay_iters) * batch_;
+  decay_ = length(config.lr_decay_samples, decay_iters);
   warmup_ = config.lr_warmup_fraction ? *config.lr_warmup_fraction * decay_
-                                      : static_cast<double>(config.lr_warmup_iters) * batch_;
+                                      : length(config.lr_warmup_samples, config.lr_warmup_iters);
   wsd_decay_ = 0;
   // Nothing to check: these styles have no decay, or accept any value.
   if (config.lr_decay_style == LrDecayStyle::Constant || config.lr_decay_style == LrDecayStyle::Parabola)
     return;
 
-  if (decay_iters < 1) bad_input("--lr-decay-iters is {}; it must be at least 1", decay_iters);
+  if (decay_ < 1) bad_input("--lr-decay-iters is {}; it must be at least 1", decay_iters);
   if (warmup_ >= decay_)
     bad_input("--lr-warmup-iters is {} and --lr-decay-iters {}: the warm-up must end before the decay does",
               config.lr_warmup_iters, decay_iters);
   if (config.lr_decay_style != LrDecayStyle::Wsd) return;
 
-  if (!config.lr_wsd_decay_iters)
+  if (!config.lr_wsd_decay_iters && !config.lr_wsd_decay_samples)
     bad_input("--lr-decay-style WSD needs --lr-wsd-decay-iters: the number of steps of its final decay");
-  wsd_decay_ = static_cast<double>(*config.lr_wsd_decay_iters) * batch_;
+  wsd_decay_ = length(config.lr_wsd_decay_samples, config.lr_wsd_decay_iters.value_or(0));
   if (wsd_decay_ < 0 || wsd_decay_ > decay_ - warmup_)
     bad_input(
         "--lr-wsd-decay-iters is {}; it must be between 0 and {}, "
         "the steps of --lr-decay-iters after warm-up",
-        *config.lr_wsd_decay_iters, (decay_ - warmup_) / batch_);
+        wsd_decay_ / batch_, (decay_ - warmup_) / batch_);
+}
+
+double LrSchedule::length(const std::optional<int64_t>& samples, int64_t steps) const {
+  return samples ? static_cast<double>(*samples) : static_cast<double>(steps) * batch_;
 }
 
 double LrSchedule::decay_factor(double samples) const {
@@ -102,7 +106,15 @@ double LrSchedule::parabola_at(int64_t step) const {
 double LrSchedule::at(int64_t step) const {
   check(step >= 0, "the learning rate of step {} was asked for; steps count from 0", step);
   if (config_.lr_decay_style == LrDecayStyle::Parabola) return parabola_at(step + 1);
-  const double samples = static_cast<double>(step) * batch_;
+  return after_samples(static_cast<double>(step) * batch_);
+}
+
+double LrSchedule::after(int64_t samples) const {
+  check(config_.lr_decay_style != LrDecayStyle::Parabola, "a parabola counts steps, not samples");
+  return after_samples(static_cast<double>(samples));
+}
+
+double LrSchedule::after_samples(double samples) const {
   if (warmup_ > 0 && samples <= warmup_)
     return config_.lr_warmup_init + (config_.lr - config_.lr_warmup_init) * samples / warmup_;
   if (config_.lr_decay_style == LrDecayStyle::Constant) return config_.lr;

@@ -4,8 +4,8 @@
 // It is a pure function of the configuration and the step, so there is no scheduler state to save and a
 // resumed run cannot disagree with an uninterrupted one.
 //
-// Steps count from 0. The rate of step k is the one for the n = k * global_batch_size samples consumed
-// *before* it, so with warm-up the first step runs at lr_warmup_init exactly (0 unless set: that step only
+// Steps count from 0. The rate of step k is the one for the n = k * global_batch_size samples consumed *before* it (of a
+// batch that grows, for the samples that its steps had), so with warm-up the first step runs at lr_warmup_init exactly (0 unless set: that step only
 // fills the moments of Adam), step lr_warmup_iters is the first to run at lr, and min_lr is reached at step
 // lr_decay_iters, one after the last step of a run with the default decay. With w = warm-up, d = decay and
 // a = WSD decay, all in samples, and r = (n - w) / (d - w), the first line that applies gives the rate:
@@ -42,6 +42,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/fields/config.h"
 
@@ -50,14 +51,19 @@ namespace trifold {
 class LrSchedule {
  public:
   // Derives the values that `config` leaves open: lr_decay_iters is train_iters, and lr_warmup_fraction is a
-  // fraction of the decay. Throws Error(BadInput), naming the option and valid values, if `config` does not
+  // fraction of the decay. Lengths that `config` has in samples (a batch that grows) are taken as they are. Throws Error(BadInput), naming the option and valid values, if `config` does not
   // give a schedule.
   LrSchedule(const LrConfig& config, int64_t global_batch_size, int64_t train_iters);
 
-  // The rate of step `step`, counted from 0; may be beyond train_iters.
+  // The rate of step `step`, counted from 0; may be beyond train_iters. All steps have global_batch_size samples.
   double at(int64_t step) const;
+  // The rate after `samples` samples.
+  double after(int64_t samples) const;
 
  private:
+  // A length in samples.
+  double length(const std::optional<int64_t>& samples, int64_t steps) const;
+  double after_samples(double samples) const;
   double decay_factor(double samples) const;
   double parabola_at(int64_t step) const;
 

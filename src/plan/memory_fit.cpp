@@ -279,8 +279,12 @@ void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryRe
             what_would_fit(config, {*limit}));
 }
 
-void check_memory_fits(const PretrainConfig& config, const PlannedRun& planned) {
-  const std::vector<MemoryReport> ranks = memory_of(planned);
+void check_memory_fits(const PretrainConfig& config, const PlannedRuns& planned) {
+  std::vector<MemoryReport> ranks;
+  for (const auto& plan : planned.all()) {
+    std::vector<MemoryReport> needed = memory_of(*plan);
+    if (ranks.empty() || most_of(needed) > most_of(ranks)) ranks = std::move(needed);
+  }
   if (config.mesh.memory_limit) return check_memory_limit(config, ranks);
   if (config.mesh.device == ComputeDevice::Cuda)
     return mpi_launch_size() ? check_own_device(config, ranks) : check_shared_device(config, ranks);

@@ -15,10 +15,10 @@ namespace trifold {
 // ranks depends on their number of threads, which is by default the host's number of cores.
 RunSpec run_spec_here(const PretrainConfig& config);
 
-// Throws BadInput if a rank of `planned` needs more than --memory-limit. Without that option: if the ranks on this host
+// Throws BadInput if, with one of the plans, a rank of `planned` needs more than --memory-limit. Without that option: if the ranks on this host
 // together need more memory than it has, or, on CUDA devices, if the ranks that share a device need more than it has.
 // `planned` must be made from run_spec_here(config).
-void check_memory_fits(const PretrainConfig& config, const PlannedRun& planned);
+void check_memory_fits(const PretrainConfig& config, const PlannedRuns& planned);
 
 // BadInput if a pipeline rank's needs, given in `ranks`, exceed --memory-limit.
 void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks);

@@ -1,5 +1,6 @@
 #include "plan/planned_run.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,25 @@ PlannedRun::PlannedRun(RunSpec run, StepOrder order)
   param_factors_ = matched_factors(run_.optimizer, trained_names(cut_.model.params));
   for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
     layouts_.emplace_back(cut_, sizes_, MeshCoords{{Axis::Pp, rank}}, run_.zero, zero_);
+}
+
+PlannedRuns::PlannedRuns(std::shared_ptr<const PlannedRun> only) {
+  if (only) plans_.push_back(std::move(only));
+}
+
+PlannedRuns::PlannedRuns(const RunSpec& run) {
+  int64_t done = 0;
+  for (const StepsOfSize& some : run.batch_sizes.sizes_of(std::max<int64_t>(1, run.train_iters))) {
+    plans_.push_back(
+        std::make_shared<const PlannedRun>(run.with_batch(some.size), batches_of_plan(run, done)));
+    done += some.steps;
+  }
+}
+
+std::shared_ptr<const PlannedRun> PlannedRuns::find(int64_t size, int batches) const {
+  for (const auto& plan : plans_)
+    if (plan->run().global_batch_size == size && plan->order().batches == batches) return plan;
+  return nullptr;
 }
 
 Plan PlannedRun::plan_reducing(bool each) const {

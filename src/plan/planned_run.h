@@ -3,6 +3,9 @@
 // plan`, searches and the run itself read it.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +52,26 @@ class PlannedRun {
   PlanShape shape_;
   Plan plan_;
   std::vector<std::string> param_factors_;
+};
+
+// The plans of a run whose batch may grow, one for each of its sizes.
+class PlannedRuns {
+ public:
+  // None: a plan is made when it is needed.
+  PlannedRuns() = default;
+  PlannedRuns(std::shared_ptr<const PlannedRun> only);  // NOLINT(google-explicit-constructor): the usual case
+  // Makes all plans of a run of run.train_iters steps. Throws as PlannedRun does.
+  explicit PlannedRuns(const RunSpec& run);
+
+  bool empty() const { return plans_.empty(); }
+  std::span<const std::shared_ptr<const PlannedRun>> all() const { return plans_; }
+  // The plan of the run's first step.
+  const PlannedRun& first() const { return *plans_.front(); }
+  // The plan for `batches` global batches of `size` samples; null if it is not here.
+  std::shared_ptr<const PlannedRun> find(int64_t size, int batches) const;
+
+ private:
+  std::vector<std::shared_ptr<const PlannedRun>> plans_;  // in the order of the run
 };
 
 }  // namespace trifold

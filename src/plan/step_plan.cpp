@@ -120,7 +120,10 @@ AutomaticSchedule automatic_schedule(const RunSpec& run, int ranks, int chunks, 
 int batches_of_plan(const RunSpec& run, int64_t done) {
   if (!run.order.is_async()) return 1;
   const int64_t window = run.order.window;
-  return static_cast<int>(std::min(window - done % window, run.train_iters - done));
+  int64_t steps = std::min(window - done % window, run.train_iters - done);
+  if (run.batch_sizes.grows())
+    steps = std::min(steps, run.batch_sizes.at(run.batch_sizes.samples_of(done)).steps);
+  return static_cast<int>(steps);
 }
 
 int batches_to_simulate(const RunSpec& run) {
@@ -180,7 +183,7 @@ StepOrder order_of_plan(const RunSpec& run, Plan compute) {
   return order;
 }
 
-Reduction reduction_of(const RunSpec& run, bool each) { return {each, run.micros(), run.sum_dtype}; }
+Reduction reduction_of(const RunSpec& run, bool each) { return {each, run.most_micros(), run.sum_dtype}; }
 
 namespace {
 

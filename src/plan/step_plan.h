@@ -31,7 +31,7 @@ struct StepOrder {
 };
 
 // The number of global batches that one plan covers from step `done` on: more than 1 only for asynchronous schedules,
-// whose pipeline drains at multiples of --async-window and at the end of the run.
+// whose pipeline drains at multiples of --async-window, where the size of the batch changes, and at the end of the run.
 int batches_of_plan(const RunSpec& run, int64_t done);
 // The number of global batches of an asynchronous schedule that a forecast simulates: the window, or as many as reach
 // the steady state.

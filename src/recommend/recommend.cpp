@@ -92,7 +92,7 @@ class RecommendRun final : public TrainingRun, Savable {
   BestEvaluation& best() override { return best_; }
   void skip() override;
   LossWatch& losses() override { return losses_; }
-  int64_t samples_of_step() const override { return config_.training.global_batch_size; }
+  int64_t samples_of(int64_t steps) const override { return steps * config_.training.global_batch_size; }
   bool stop_agreed() const override { return stop_agreed_; }
   void poll_stop(const std::atomic<int>& signal) override {
     stop_agreed_ = any_signal(world_, model_.compute(), signal) || stop_agreed_;

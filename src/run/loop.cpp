@@ -135,10 +135,11 @@ class Spikes {
     const std::optional<LossSpike> spike = run_.losses().take_spike();
     if (!spike) return false;
     saver_.wait();  // a save in flight is needed, or must not be lost
+    const auto samples = [this](int64_t steps) { return run_.samples_of(steps); };
     if (watch_.on_loss_spike == OnLossSpike::Stop)
       throw Error(
           fmt::format("{}; the run ends here because of --on-loss-spike stop, and this step is not saved",
-                      text_of(*spike, run_.samples_of_step())),
+                      text_of(*spike, samples)),
           ErrorKind::Agreed);
     roll_back(*spike);
     return true;
@@ -149,7 +150,7 @@ class Spikes {
   static constexpr int64_t kMostReturns = 5;
 
   void roll_back(const LossSpike& spike) {
-    const int64_t samples = run_.samples_of_step();
+    const auto samples = [this](int64_t steps) { return run_.samples_of(steps); };
     const LossWatch before = run_.losses();
     const RunStart start{checkpoint_.save, LoadPart::All, true};
     LoadedStart loaded;

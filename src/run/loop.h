@@ -50,8 +50,8 @@ class TrainingRun {
   virtual void skip() = 0;
   // The losses so far, which are part of the state; advance() adds to them. Not collective.
   virtual LossWatch& losses() = 0;
-  // Samples of a step. Not collective.
-  virtual int64_t samples_of_step() const = 0;
+  // Samples that the first `steps` steps consume. Not collective.
+  virtual int64_t samples_of(int64_t steps) const = 0;
   // A number for each rank of the world, the same for ranks that do equal work; empty: all do. Not collective.
   virtual std::vector<int> work_groups() { return {}; }
   // After advance() threw because a loss or gradients were not finite: the step, counted from 1. Not collective.

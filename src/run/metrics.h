@@ -65,6 +65,12 @@ struct StepReport {
   std::optional<double> params_norm;
   // With --log-num-zeros-in-grad, if the step changed the model: the elements of the model whose gradient is zero.
   std::optional<int64_t> num_zeros;
+  // With a weight decay that changes: its value in the step.
+  std::optional<double> weight_decay;
+  // With --data-schedule: the tokens of each path (RunReport::sources) consumed since the beginning, this step
+  // included; valid until the next step.
+  std::span<const int64_t> source_tokens = {};
+  std::span<const std::string> sources = {};  // the names
   double loss_scale = 1;
   double next_loss_scale = 1;   // loss scale of the next step
   int64_t tokens = 0;           // tokens of the step on all ranks; padding does not count
@@ -131,9 +137,13 @@ struct RunReport : StartReport {
   // Samples of one evaluation, and the samples of --eval-iters before the limit of the validation split. 0: none.
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
-  std::string plan;               // text form, one line per rank
-  std::vector<std::string> data;  // the files that are read and the files that are ignored, a line each
+  std::string plan;                        // text form, one line per rank
+  std::vector<std::string> data;           // the files that are read and the files that are ignored, a line each
   std::vector<std::string> param_factors;  // what --lr-mult and --wd-mult match, a line each
+  std::vector<std::string> sources;        // names of the paths of --data-schedule
+  std::vector<std::string>
+      widths;  // with --mup-base-hidden-size: its rules with this model's values, a line each
+  std::vector<std::string> batch_sizes;  // with --rampup-batch-size: the sizes and their steps, a line each
   // What rates count and losses are means over, for messages.
   const char* unit = "tokens";
   const char* loss_unit = "tokens";

@@ -6,6 +6,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/tensor_kind.h"
 #include "config/commands/json.h"
+#include "config/fields/batch_sizes.h"
 #include "core/read_json.h"
 #include "models/folders/open_model.h"
 #include "optim/update_rule.h"
@@ -35,6 +36,12 @@ void check_length(const RunStart& start, const PretrainConfig& config, const Che
               *batch.train_epochs);
   bad_input("{} has done {} steps already; --train-iters {} leaves nothing to train: give more than {}", name,
             meta.step, batch.train_iters, meta.step);
+}
+
+// Whether the batches of the checkpoint's run grew.
+bool grew(const CheckpointMeta& meta) {
+  const auto ramp = meta.config.find("rampup_batch_size");
+  return ramp != meta.config.end() && ramp->is_array() && !ramp->empty();
 }
 
 // True for the checkpoint of a model without the head of a task.
@@ -91,7 +98,13 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   if (!is_finished(start, config)) check_length(start, config, meta, name);
   // Only the last batch of whole passes may be smaller.
   const bool passes = config.batch.pass_samples || config.batch.train_epochs;
-  if (!passes && meta.consumed_samples != meta.step * *config.batch.global_batch_size)
+  const BatchSizes sizes(ramp_of(config.batch), *config.batch.global_batch_size);
+  const int64_t consumed = sizes.samples_of(meta.step);
+  if (!passes && meta.consumed_samples != consumed && (sizes.grows() || grew(meta)))
+    bad_input(
+        "{} has consumed {} samples in {} steps, not {}: resume with the --rampup-batch-size of its run",
+        name, meta.consumed_samples, meta.step, consumed);
+  if (!passes && meta.consumed_samples != consumed)
     bad_input("{} is damaged: its manifest says {} samples for {} steps of {}", name, meta.consumed_samples,
               meta.step, *config.batch.global_batch_size);
   const bool may_differ = config.checkpoint.allow_changed_data;

@@ -93,11 +93,13 @@ void open_passes(PretrainJob& job, const TrainingText& corpus) {
         *config.batch.train_epochs);
   job.train = corpus.passes(Split::Train, config.model.seq_length, *config.batch.train_epochs, config.seed);
   const int64_t samples = job.train->samples(), batch = *config.batch.global_batch_size;
-  if (job.train->array_bytes(1) > 0 && samples % batch != 0)
+  const BatchSizes sizes(ramp_of(config.batch), batch);
+  const int64_t left = samples - sizes.samples_of(sizes.whole_steps(samples));
+  if (job.train->array_bytes(1) > 0 && left != 0)
     bad_input(
         "--train-epochs {} has {} samples, and --global-batch-size {} leaves {} for the last step, whose batch cannot be "
         "filled up with arrays: give a --global-batch-size that divides {}, or --train-iters",
-        *config.batch.train_epochs, samples, batch, samples % batch, samples);
+        *config.batch.train_epochs, samples, batch, left, samples);
   config = resolve_length(config, job.train->samples(), position_of(job.start));
 }
 
@@ -121,6 +123,7 @@ std::unique_ptr<TrainingText> open_text(const PretrainConfig& config, Split part
   if (!data.train_data_path.empty()) {
     data.data_path = part == Split::Train ? data.train_data_path : data.valid_data_path;
     data.split = part == Split::Train ? "1,0,0" : "0,1,0";
+    if (part != Split::Train) data.data_schedule.reset();
   }
   return language_family(config.model)
       .open_text(config.model, data, accumulate_type(compute_type(config.precision)));
@@ -135,7 +138,8 @@ void open_data(PretrainJob& job) {
   if (config.batch.train_epochs) {
     open_passes(job, corpus);
   } else {
-    const int64_t samples = config.batch.train_iters * *config.batch.global_batch_size;
+    const BatchSizes sizes(ramp_of(config.batch), *config.batch.global_batch_size);
+    const int64_t samples = sizes.samples_of(config.batch.train_iters);
     job.train = corpus.source(Split::Train, config.model.seq_length, samples, config.seed);
   }
   if (!config.eval.eval_interval || config.eval.eval_iters == 0) return;
@@ -174,9 +178,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
     job.fingerprint = fingerprint_of(job.config.data);
   });
   const auto plan = [&job] {
-    if (job.planned) return;
-    const RunSpec run = run_spec_here(job.config);
-    job.planned = std::make_shared<const PlannedRun>(run, batches_of_plan(run, 0));
+    if (job.planned.empty()) job.planned = PlannedRuns(run_spec_here(job.config));
   };
   if (job.config.model.vocab_size && reads_plan_files(job.config.pipeline)) files.attempt(plan);
   if (job.start.from && job.config.model.vocab_size)
@@ -202,7 +204,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
   if (!job.finished.empty()) return job;
   plan();
-  check_memory_fits(job.config, *job.planned);
+  check_memory_fits(job.config, job.planned);
   return job;
 }
 
@@ -261,7 +263,7 @@ class PretrainRun final : public TrainingRun {
     if (observer_ != nullptr) observer_->on_step(step);
   }
   LossWatch& losses() override { return trainer_.losses(); }
-  int64_t samples_of_step() const override { return *config_.batch.global_batch_size; }
+  int64_t samples_of(int64_t steps) const override { return trainer_.samples_of(steps); }
   std::vector<int> work_groups() override {
     return pipeline_rank_of_ranks(trainer_.replica().mesh().sizes());
   }

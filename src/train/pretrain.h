@@ -19,10 +19,10 @@ namespace trifold {
 struct PretrainJob : RunJob {
   PretrainConfig config;  // resolved, the vocabulary and the tokenizer included
   std::unique_ptr<DataSource> train;
-  std::unique_ptr<DataSource> valid;          // null without evaluation
-  std::shared_ptr<BadRecords> bad_records;    // records that the sources skip; null: none
-  DataNotes notes;                            // notes on the data
-  std::shared_ptr<const PlannedRun> planned;  // null if nothing is left to train
+  std::unique_ptr<DataSource> valid;        // null without evaluation
+  std::shared_ptr<BadRecords> bad_records;  // records that the sources skip; null: none
+  DataNotes notes;                          // notes on the data
+  PlannedRuns planned;                      // empty if nothing is left to train
 };
 
 // Opens the data and checks the checkpoint to load. BadInput before anything is written.

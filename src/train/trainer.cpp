@@ -12,6 +12,7 @@
 #include "layout/unit_actions.h"
 #include "layout/zero_sharing.h"
 #include "optim/lr_schedule.h"
+#include "optim/weight_decay.h"
 #include "run/checks/finite_check.h"
 #include "run/checks/overlap_check.h"
 #include "run/device.h"
@@ -49,13 +50,21 @@ std::shared_ptr<const PlannedRun> agreed_plan(Communicator& world, const RunSpec
   return std::make_shared<const PlannedRun>(run, order_of_plan(run, std::move(compute)));
 }
 
+std::shared_ptr<const PlannedRun> first_plan(Communicator& world, const RunSpec& run,
+                                             const PlannedRuns& plans) {
+  const int64_t size = run.batch_sizes.at(0).size;
+  const int batches = batches_of_plan(run, 0);
+  return agreed_plan(world, run.with_batch(size), batches, plans.find(size, batches));
+}
+
 }  // namespace
 
-Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_ptr<const PlannedRun> planned,
+Trainer::Trainer(Communicator& world, const PretrainConfig& config, PlannedRuns planned,
                  const DataSource& train, const DataSource* valid)
     : config_(config),
       run_(run_spec(config)),
-      planned_(agreed_plan(world, run_, batches_of_plan(run_, 0), std::move(planned))),
+      plans_(std::move(planned)),
+      planned_(first_plan(world, run_, plans_)),
       replica_(world, run_.mesh, run_.model, run_.dtype, run_.seed, planned_->order().stage_ranks(),
                run_.zero, versions_of_ranks(planned_->order()), config.precision),
       plan_(make_plan()),
@@ -87,6 +96,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, std::shared_
   if (config.log.log_num_zeros_in_grad)
     grad_zeros_ = std::make_unique<GradZeros>(replica_.layout().flat(), grads_, replica_.mesh(),
                                               replica_.ops(), accumulate_type(replica_.dtype()));
+  sources_ = train_.sources();
   if (config.model.num_experts) loads_ = std::make_unique<ExpertLoads>(replica_, optimizer_, config_.model);
   make_executor();
 }
@@ -145,8 +155,10 @@ void Trainer::rehearse(int times) {
 }
 
 void Trainer::prepare(int batches) {
-  if (batches != planned_->order().batches) {
-    planned_ = agreed_plan(replica_.world(), run_, batches, nullptr);
+  if (batches != planned_->order().batches || batch_size() != planned_->run().global_batch_size) {
+    planned_ = agreed_plan(replica_.world(), run_.with_batch(batch_size()), batches,
+                           plans_.find(batch_size(), batches));
+    grads_.set_reductions(planned_->order().micros);
     plan_ = make_plan();
     make_executor();
     batches_.reset();
@@ -165,7 +177,9 @@ ReadOrder Trainer::read_order() const {
   order.first_sample = consumed_samples_ + mesh.coord(Axis::Dp) * micro_batch;
   order.stride = mesh.size(Axis::Dp) * micro_batch;
   order.micro_batch_size = micro_batch;
-  order.count = (config_.batch.train_iters - steps_done_) * planned_->order().micros;
+  const int64_t steps =
+      std::min(config_.batch.train_iters - steps_done_, run_.batch_sizes.at(consumed_samples_).steps);
+  order.count = steps * planned_->order().micros;
   order.rows = rows_here(replica_.model().row_cut, train_.seq_length(), mesh.sizes(), mesh.coords());
   order.permutation = activations_.micro_order;
   if (config_.batch.pass_samples) order.end = *config_.batch.pass_samples;
@@ -182,18 +196,28 @@ Trainer::Agreement Trainer::agree(bool stop, const Traffic& before) {
   return {sums[0] > 0, {static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])}, sums[3] > 0};
 }
 
-int64_t Trainer::tokens_per_step() const {
-  return *config_.batch.global_batch_size * config_.model.seq_length;
-}
+int64_t Trainer::tokens_per_step() const { return batch_size() * config_.model.seq_length; }
 
 int64_t Trainer::samples_of_batch(int64_t ahead) const {
-  const int64_t full = *config_.batch.global_batch_size;
+  const int64_t full = batch_size();
   if (!config_.batch.pass_samples) return full;
   return std::clamp<int64_t>(*config_.batch.pass_samples - consumed_samples_ - ahead * full, 0, full);
 }
 
+int64_t Trainer::samples_before(int64_t step) const {
+  const BatchSizes& sizes = run_.batch_sizes;
+  if (!sizes.grows()) return step * sizes.full();
+  return consumed_samples_ - skipped_samples_ + (step - updates_before(steps_done_)) * batch_size();
+}
+
 double Trainer::rate_of(int64_t step) const {
-  return learning_rate(config_.lr, *config_.batch.global_batch_size, config_.batch.train_iters, step);
+  const LrSchedule schedule(config_.lr, run_.batch_sizes.full(), config_.batch.train_iters);
+  return run_.batch_sizes.grows() ? schedule.after(samples_before(step)) : schedule.at(step);
+}
+
+double Trainer::decay_of(int64_t step) const {
+  return weight_decay_after(config_.optimizer, samples_before(step),
+                            run_.batch_sizes.samples_of(config_.batch.train_iters));
 }
 
 Trainer::~Trainer() = default;
@@ -292,6 +316,7 @@ void Trainer::run_plan(const std::atomic<int>* signal) {
   consumed_samples_ = reports_.back().consumed_samples;
   for (const StepReport& report : reports_) {
     skipped_ += report.skipped() ? 1 : 0;
+    skipped_samples_ += report.skipped() ? report.samples : 0;
     if (!report.skipped()) losses_.add(report.step, report.loss);
   }
 }
@@ -310,6 +335,7 @@ const StepReport& Trainer::skip() {
   steps_done_ = report.step;
   consumed_samples_ = report.consumed_samples;
   ++skipped_;
+  skipped_samples_ += report.samples;
   batches_.reset();  // it is ahead by the samples of this step
   reports_.assign(1, report);
   return reports_.front();
@@ -350,6 +376,7 @@ double Trainer::update(const LossSums& sums) {
     loads_->write_choices(executor_->host_values());
   }
   const int64_t updates = updates_before(steps_done_);
+  optimizer_.set_weight_decay(decay_of(updates));
   optimizer_.step(0,
                   {rate_of(updates), updates + 1 - optimizer_began_,
                    mean_factor * clip_factor(norm, config_.optimizer.clip_grad)},

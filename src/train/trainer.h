@@ -36,13 +36,13 @@ namespace trifold {
 
 class Trainer final : public Savable {
  public:
-  // Collective over `world`. `config` must be resolved and valid, and `planned` is its plan; if its order was searched
+  // Collective over `world`. `config` must be resolved and valid, and `planned` are its plans; if its order was searched
   // for, all ranks use rank 0's plan. `train` and `valid` (may be null) must outlive the trainer.
-  Trainer(Communicator& world, const PretrainConfig& config, std::shared_ptr<const PlannedRun> planned,
-          const DataSource& train, const DataSource* valid);
-  // Makes the plan itself.
+  Trainer(Communicator& world, const PretrainConfig& config, PlannedRuns planned, const DataSource& train,
+          const DataSource* valid);
+  // Makes the plans itself.
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train, const DataSource* valid)
-      : Trainer(world, config, nullptr, train, valid) {}
+      : Trainer(world, config, PlannedRuns(), train, valid) {}
   ~Trainer() override;
 
   // Runs one step: all micro-batches of this rank, gradients summed over the data axis, clipping, update. With an
@@ -115,6 +115,8 @@ class Trainer final : public Savable {
   std::optional<int64_t> failed_step() const { return failed_step_; }
 
   int64_t steps_done() const override { return steps_done_; }
+  // As in TrainingRun.
+  int64_t samples_of(int64_t steps) const { return run_.batch_sizes.samples_of(steps); }
   void check_replicas(const std::string& when) override;
   std::vector<NamedTensor> held_tensors() override;
   RunReport report();  // collective over the pipeline axis
@@ -161,13 +163,22 @@ class Trainer final : public Savable {
   // Repeats the step to find the cause of a loss or norm that is not finite; throws an Error of kind Agreed.
   // Collective.
   [[noreturn]] void explain(double loss, double norm);
-  double rate_of(int64_t step) const;  // learning rate; steps count from 0
+  double rate_of(int64_t step) const;   // learning rate; steps count from 0
+  double decay_of(int64_t step) const;  // weight decay of a step, counted likewise
+  // The samples of the updates before update `step`, by which rates count; batches from here to there have one size.
+  int64_t samples_before(int64_t step) const;
   // Updates made before step `step`, by which learning rate and optimizer count, as in Megatron-LM.
   int64_t updates_before(int64_t step) const { return step - skipped_; }
-  // Tokens of a full global batch; the last batch of a run with --train-epochs may have fewer.
+  // The samples of a full global batch of the next steps, which is the size of the plan once that is prepared.
+  int64_t batch_size() const { return run_.batch_sizes.at(consumed_samples_).size; }
+  // Tokens of such a batch; the last batch of a run with --train-epochs may have fewer.
   int64_t tokens_per_step() const;
   // The number of samples in the global batch that follows the next `ahead` ones.
   int64_t samples_of_batch(int64_t ahead) const;
+  // Writes the tokens of each source after `consumed` samples for a step of the last plan; the place of these counts.
+  void count_sources(size_t step, int64_t consumed);
+  std::span<int64_t> sources_of_step(size_t step);
+  std::vector<std::string> size_lines() const;  // RunReport::batch_sizes
   // Fills reports_ from sums_ and the gradients' norms.
   void report_steps(std::span<const double> norms, double loss_scale, double seconds);
   int64_t eval_samples() const;
@@ -201,6 +212,7 @@ class Trainer final : public Savable {
 
   PretrainConfig config_;
   RunSpec run_;
+  PlannedRuns plans_;  // those made before the run
   std::shared_ptr<const PlannedRun> planned_;
   Replica replica_;
   Plan plan_;
@@ -236,7 +248,10 @@ class Trainer final : public Savable {
   double peak_flops_ = 0;
   int64_t steps_done_ = 0;
   int64_t consumed_samples_ = 0;
-  int64_t skipped_ = 0;  // steps done without an update (StepSkip)
+  int64_t skipped_ = 0;                 // steps done without an update (StepSkip)
+  int64_t skipped_samples_ = 0;         // their samples
+  std::vector<std::string> sources_;    // names of the sources of train_
+  std::vector<int64_t> source_tokens_;  // [step of the last plan][source], see StepReport
   // What the loaded checkpoint keeps of the Hugging Face folder that the model came from; null: nothing.
   nlohmann::json hugging_face_;
   // With adapters: where the frozen weights are (models/adapters/frozen_weights.h); null: not loaded yet.

@@ -9,7 +9,9 @@
 #include "layout/device_workspace.h"
 #include "layout/flat_memory.h"
 #include "models/prediction_module.h"
+#include "models/width_rules.h"
 #include "nn/experts.h"
+#include "optim/weight_decay.h"
 #include "run/host.h"
 #include "run/ranks.h"
 #include "train/trainer.h"
@@ -23,6 +25,7 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
   const bool has_pairs = family_of_model(config_.model).has_pairs;
   reports_.clear();
   terms_.resize(sums_.size());
+  source_tokens_.resize(sources_.size() * sums_.size());
   for (size_t i = 0; i < sums_.size(); ++i) {
     StepReport report;
     const int64_t before = steps_done_ + static_cast<int64_t>(i);
@@ -55,6 +58,10 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
     report.params_norm = params_norm_;
     report.num_zeros = num_zeros_;
     report.lr = rate_of(before - skipped);
+    if (weight_decay_changes(config_.optimizer)) report.weight_decay = decay_of(before - skipped);
+    count_sources(i, consumed);
+    report.source_tokens = sources_of_step(i);
+    report.sources = sources_;
     report.loss_scale = loss_scale;
     report.next_loss_scale = scaler_.scale();
     if (sums_[i].weight == 0)
@@ -74,6 +81,27 @@ void Trainer::report_steps(std::span<const double> norms, double loss_scale, dou
           report.step, report.grad_norm);
     reports_.push_back(report);
   }
+}
+
+void Trainer::count_sources(size_t step, int64_t consumed) {
+  const std::span<int64_t> counts = sources_of_step(step);
+  train_.count_sources(consumed, counts);
+  for (int64_t& count : counts) count *= config_.model.seq_length;
+}
+
+std::span<int64_t> Trainer::sources_of_step(size_t step) {
+  return std::span(source_tokens_).subspan(step * sources_.size(), sources_.size());
+}
+
+std::vector<std::string> Trainer::size_lines() const {
+  std::vector<std::string> lines;
+  if (!run_.batch_sizes.grows()) return lines;
+  int64_t first = 1;
+  for (const StepsOfSize& some : run_.batch_sizes.sizes_of(config_.batch.train_iters)) {
+    lines.push_back(fmt::format("{} in steps {} to {}", some.size, first, first + some.steps - 1));
+    first += some.steps;
+  }
+  return lines;
 }
 
 void Trainer::share_notes() {
@@ -202,8 +230,10 @@ RunReport Trainer::report() {
   report.last_step = config_.batch.train_iters;
   if (config_.batch.train_epochs && config_.batch.pass_samples) {
     const int64_t left = config_.batch.train_iters - steps_done_;
-    report.passes = {*config_.batch.train_epochs, *config_.batch.pass_samples,
-                     left > 0 ? samples_of_batch(left - 1) : 0};
+    const int64_t before = consumed_samples_ + run_.batch_sizes.samples_of(left - 1, consumed_samples_);
+    report.passes = {
+        *config_.batch.train_epochs, *config_.batch.pass_samples,
+        left > 0 ? std::min(*config_.batch.pass_samples - before, run_.batch_sizes.at(before).size) : 0};
   }
   if (valid_ != nullptr) {
     report.eval_samples = eval_samples();
@@ -211,6 +241,9 @@ RunReport Trainer::report() {
   }
   report.plan = to_string(plan_);
   report.param_factors = planned_->param_factors();
+  report.sources = sources_;
+  report.widths = width_lines(config_.model, replica_.model().params);
+  report.batch_sizes = size_lines();
   report.unit = family_of_model(config_.model).unit;
   report.loss_unit = family_of_model(config_.model).loss_unit;
   return report;

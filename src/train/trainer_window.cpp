@@ -48,6 +48,7 @@ void Trainer::Window::step(const Action& action) {
   ++steps_;
   t.replica_.weights().begin_version(steps_, stream);
   const int64_t updates = t.updates_before(step) - skipped_;
+  t.optimizer_.set_weight_decay(t.decay_of(updates));
   if (counts)
     t.optimizer_.step(steps_, {t.rate_of(updates), updates + 1 - t.optimizer_began_, factors_[index]},
                       stream);

@@ -142,9 +142,9 @@ TEST(ConfigForeign, NotesTakeTheirValues) {
 }
 
 TEST(ConfigForeign, RefusalsHaveReasons) {
-  EXPECT_EQ(refusal_of(complete() + Words{"--rampup-batch-size", "16", "16", "5859375"}),
-            "--rampup-batch-size 16 16 5859375 is not available in this version of Trifold: the batch has "
-            "--global-batch-size sequences in every step; leave it out to train with that from the start");
+  EXPECT_EQ(refusal_of(complete() + Words{"--step-batch-size-schedule", "0:16"}),
+            "--step-batch-size-schedule 0:16 is not available in this version of Trifold: give "
+            "--rampup-batch-size, by which the batch grows in equal parts");
   expect_contains(refusal_of(complete() + Words{"--moe-router-dtype", "fp64"}), "routers compute in f32");
   EXPECT_EQ(refusal_of(complete() + Words{"--moe-router-dtype", "f16"}),
             "--moe-router-dtype f16 is not known: give one of fp32, fp64");

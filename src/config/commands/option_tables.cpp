@@ -14,6 +14,7 @@
 #include "config/subjects/model_family.h"
 #include "config/subjects/plan.h"
 #include "config/subjects/precision.h"
+#include "config/subjects/scaling/ramps.h"
 #include "config/subjects/schedule.h"
 #include "config/subjects/tasks.h"
 #include "config/subjects/text.h"
@@ -44,13 +45,16 @@ OptionTable options_of(PretrainConfig& config) {
   add_adapters(table, config.model.adapters);
   add_data(table, config.data);
   add_other_data(table, config.data);
+  add_data_schedule(table, config.data);
   add_documents(table, config.data);
   add_pairs(table, config.data);
   add_batch(table, config.batch);
+  add_batch_ramp(table, config.batch);
   add_length(table, config.batch, config.seed);
   add_lr(table, config.lr);
   add_lengths_in_samples(table, config.batch, config.lr);
   add_optimizer(table, config.optimizer);
+  add_weight_decay_ramp(table, config.optimizer);
   add_precision(table, config.precision);
   add_mesh(table, config.mesh);
   add_device_choices(table, config.mesh);
@@ -116,6 +120,7 @@ OptionTable options_of(FinetuneConfig& config) {
   add_length(table, run.batch, run.seed);
   add_lr(table, run.lr);
   add_optimizer(table, run.optimizer);
+  add_weight_decay_ramp(table, run.optimizer);
   add_precision(table, run.precision);
   add_mesh(table, run.mesh);
   add_device_choices(table, run.mesh);

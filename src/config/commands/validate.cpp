@@ -9,6 +9,7 @@
 
 #include "config/commands/option_tables.h"
 #include "config/commands/search_axes.h"
+#include "config/fields/batch_sizes.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
 #include "config/subjects/adapters.h"
@@ -18,6 +19,7 @@
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
 #include "config/subjects/precision.h"
+#include "config/subjects/scaling/ramps.h"
 #include "config/subjects/schedule.h"
 #include "config/subjects/text.h"
 #include "config/subjects/training.h"
@@ -132,6 +134,17 @@ void fill_model(ModelConfig& model) {
   if (!model.max_position_embeddings) model.max_position_embeddings = model.seq_length;
 }
 
+// The decay of the learning rate ends with the run unless the options say otherwise.
+void fill_decay(PretrainConfig& config) {
+  const bool decays = config.lr.lr_decay_style != LrDecayStyle::Constant || config.lr.lr_warmup_fraction;
+  if (!decays || config.batch.train_iters == 0) return;
+  const BatchSizes sizes(ramp_of(config.batch), *config.batch.global_batch_size);
+  if (sizes.grows() && !config.lr.lr_decay_samples)
+    config.lr.lr_decay_samples = sizes.samples_of(config.batch.train_iters);
+  else if (!sizes.grows() && !config.lr.lr_decay_iters)
+    config.lr.lr_decay_iters = config.batch.train_iters;
+}
+
 void fill_run(PretrainConfig& config) {
   fill_model(config.model);
   const int64_t data = data_parallel_size(config.mesh);
@@ -139,9 +152,7 @@ void fill_run(PretrainConfig& config) {
   if (!config.batch.global_batch_size) config.batch.global_batch_size = config.batch.micro_batch_size * data;
   take_samples_as_steps(config.batch, config.lr, *config.batch.global_batch_size);
   fill_pipeline(config);
-  const bool decays = config.lr.lr_decay_style != LrDecayStyle::Constant || config.lr.lr_warmup_fraction;
-  if (decays && !config.lr.lr_decay_iters && config.batch.train_iters > 0)
-    config.lr.lr_decay_iters = config.batch.train_iters;
+  fill_decay(config);
 }
 
 // The samples of a step; 0 if they are not known yet, or an option that decides about them is wrong.
@@ -153,7 +164,8 @@ int64_t known_global_batch(const PretrainConfig& config, Problems& problems) {
 
 // The configuration with lengths in steps, as far as they can be computed.
 PretrainConfig in_steps(PretrainConfig config, Problems& problems) {
-  if (!gives_samples(config.batch, config.lr)) return config;
+  const bool grows = !config.batch.rampup_batch_size.empty();
+  if (!grows && !gives_samples(config.batch, config.lr)) return config;
   const int64_t batch = known_global_batch(config, problems);
   if (batch > 0 || config.auto_layout) check_samples(config.batch, config.lr, batch, problems);
   if (batch > 0) take_samples_as_steps(config.batch, config.lr, batch);
@@ -166,6 +178,8 @@ void check_layout(const PretrainConfig& config, Problems& problems) {
   check_adapters(config.model, problems);
   check_mesh(config.mesh, problems);
   check_batch(config.batch, config.mesh, problems);
+  if (sound_sizes(problems)) check_batch_ramp(config, data_parallel_size(config.mesh), problems);
+  check_weight_decay(config.optimizer, problems);
   check_experts_mesh(config, problems);
   check_tensor(config, problems);
   check_context(config, problems);
@@ -256,10 +270,9 @@ PretrainConfig resolve(PretrainConfig config) {
 }
 
 PretrainConfig resolve_length(PretrainConfig config, int64_t samples, const RunPosition& from) {
-  const int64_t batch = *config.batch.global_batch_size;
-  const int64_t left = std::max<int64_t>(0, samples - from.consumed_samples);
+  const BatchSizes sizes(ramp_of(config.batch), *config.batch.global_batch_size);
   config.batch.pass_samples = samples;
-  config.batch.train_iters = from.steps + (left + batch - 1) / batch;
+  config.batch.train_iters = from.steps + sizes.steps_to(samples, from.consumed_samples);
   return resolve(std::move(config));
 }
 

@@ -15,6 +15,9 @@ namespace trifold {
 struct BatchConfig {
   int64_t micro_batch_size = 0;              // required
   std::optional<int64_t> global_batch_size;  // micro_batch_size * data-parallel size
+  // Start, increment and samples of a global batch that grows up to global_batch_size; empty: it has one size
+  // (config/fields/batch_sizes.h).
+  std::vector<WholeNumber> rampup_batch_size;
   // Steps of the run. Required for pretrain unless train_epochs is given; resolve_length then computes it.
   int64_t train_iters = 0;
   std::optional<int64_t> train_epochs;  // passes over the training data; each pass has every sample once
@@ -38,18 +41,22 @@ struct LrConfig {
   double lr_warmup_init = 0;
   WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::Exponential;
   std::optional<int64_t> lr_wsd_decay_iters;
-  // Lengths in samples instead of steps; resolve computes the fields above from them and resets them.
+  // Lengths in samples instead of steps. resolve computes the fields above from them and resets them, unless the batch
+  // grows: then they stay, because steps have different numbers of samples.
   std::optional<int64_t> lr_warmup_samples, lr_decay_samples, lr_wsd_decay_samples;
 };
 
 struct OptimizerConfig {
   OptimizerKind optimizer = OptimizerKind::Adam;
   double weight_decay = 0.01;  // skipped for biases and one-dimensional tensors
-  double clip_grad = 1.0;      // 0: no clipping
-  double adam_beta1 = 0.9;     // adam and lamb
-  double adam_beta2 = 0.999;   // adam and lamb
-  double adam_eps = 1e-8;      // adam and lamb
-  double sgd_momentum = 0.9;   // sgd and lars
+  // A weight decay that changes during the run (optim/weight_decay.h), instead of weight_decay.
+  WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::Constant;
+  std::optional<double> start_weight_decay, end_weight_decay;
+  double clip_grad = 1.0;     // 0: no clipping
+  double adam_beta1 = 0.9;    // adam and lamb
+  double adam_beta2 = 0.999;  // adam and lamb
+  double adam_eps = 1e-8;     // adam and lamb
+  double sgd_momentum = 0.9;  // sgd and lars
   double lars_eta = 0.001;
   double lars_eps = 0;
   double adagrad_eps = 1e-10;

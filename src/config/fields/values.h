@@ -34,6 +34,17 @@ struct StepNumber {
   std::string text() const { return std::to_string(step); }
 };
 
+// An element of a list of counts.
+struct WholeNumber {
+  static constexpr std::string_view kBounds = "at least 1";
+
+  int64_t value = 1;
+
+  bool operator==(const WholeNumber&) const = default;
+  static WholeNumber parse(std::string_view text);
+  std::string text() const { return std::to_string(value); }
+};
+
 // --window-size LEFT,RIGHT: the keys before and after a position that it attends to; -1: all.
 struct WindowSize {
   int64_t left = -1, right = -1;

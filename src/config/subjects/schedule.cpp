@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "config/fields/batch_sizes.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/bounds.h"
 #include "config/subjects/mesh.h"
@@ -239,10 +240,22 @@ void check_micros(const PretrainConfig& config, Schedule schedule, int chunks, P
   if (!problems.sound({"micro-batch-size", "global-batch-size"}) || !sound_sizes(problems)) return;
   const int ranks = config.mesh.pipeline_model_parallel_size;
   const int64_t unit = config.batch.micro_batch_size * data_parallel_size(config.mesh);
-  const int64_t batch = config.batch.global_batch_size.value_or(unit);
+  const std::optional<BatchRamp> ramp = ramp_of(config.batch);
+  const int64_t batch = ramp ? ramp->start : config.batch.global_batch_size.value_or(unit);
   const int64_t micros = batch / unit;
   const int64_t least = min_micros(schedule, ranks, chunks);
   if (batch % unit != 0 || micros >= least) return;
+  if (ramp) {
+    problems
+        .about("rampup-batch-size", "schedule", "micro-batch-size", "pipeline-model-parallel-size", "ranks")
+        .wrong(
+            "--schedule {} on {} pipeline ranks needs at least {} micro-batches a step, but the first batch of "
+            "--rampup-batch-size, {} / (--micro-batch-size {} x data parallel size {}), has {}",
+            schedule_name(schedule), ranks, least, batch, config.batch.micro_batch_size,
+            data_parallel_size(config.mesh), micros)
+        .right("start with at least {}, or give another schedule", least * unit);
+    return;
+  }
   problems
       .about("schedule", "global-batch-size", "micro-batch-size", "pipeline-model-parallel-size", "ranks",
              "data-parallel-size")

@@ -1,6 +1,8 @@
 #include "config/subjects/training.h"
 
+#include "config/fields/batch_sizes.h"
 #include "config/options/bounds.h"
+#include "config/subjects/scaling/ramps.h"
 
 namespace trifold {
 
@@ -318,6 +320,12 @@ bool gives_samples(const BatchConfig& batch, const LrConfig& lr) {
 }
 
 void take_samples_as_steps(BatchConfig& batch, LrConfig& lr, int64_t global_batch) {
+  if (const std::optional<BatchRamp> ramp = ramp_of(batch)) {
+    if (batch.train_samples)
+      batch.train_iters = BatchSizes(ramp, global_batch).whole_steps(*batch.train_samples);
+    batch.train_samples.reset();
+    return;  // the rates stay in samples
+  }
   if (batch.train_samples) batch.train_iters = *batch.train_samples / global_batch;
   if (lr.lr_warmup_samples) lr.lr_warmup_iters = *lr.lr_warmup_samples / global_batch;
   if (lr.lr_decay_samples) lr.lr_decay_iters = *lr.lr_decay_samples / global_batch;
@@ -329,6 +337,7 @@ void take_samples_as_steps(BatchConfig& batch, LrConfig& lr, int64_t global_batc
 }
 
 void check_samples(const BatchConfig& batch, const LrConfig& lr, int64_t global_batch, Problems& problems) {
+  if (!batch.rampup_batch_size.empty()) return check_samples_of_ramp(batch, lr, global_batch, problems);
   each_length_in_samples(batch, lr, [&](const char* option, int64_t samples, const char* in_steps) {
     if (!problems.sound({option})) return;
     if (global_batch == 0) {

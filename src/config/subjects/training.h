@@ -19,7 +19,8 @@ void add_lengths_in_samples(OptionTable& table, BatchConfig& batch, LrConfig& lr
 void add_optimizer(OptionTable& table, OptimizerConfig& optimizer);
 
 void check_lr(const LrConfig& lr, int64_t train_iters, Problems& problems);
-// Replaces lengths in samples by whole steps of `global_batch` samples, rounded down as in Megatron-LM.
+// Replaces lengths in samples by whole steps of `global_batch` samples, rounded down as in Megatron-LM. If the batch
+// grows, only the length of the run is replaced.
 void take_samples_as_steps(BatchConfig& batch, LrConfig& lr, int64_t global_batch);
 // Whether a length is given in samples.
 bool gives_samples(const BatchConfig& batch, const LrConfig& lr);

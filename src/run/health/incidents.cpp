@@ -7,8 +7,8 @@ namespace trifold {
 namespace {
 
 // "samples 640-703": the samples of steps [first, last].
-std::string samples_text(int64_t first, int64_t last, int64_t samples) {
-  return fmt::format("samples {}-{}", (first - 1) * samples, last * samples - 1);
+std::string samples_text(int64_t first, int64_t last, SamplesOfSteps samples) {
+  return fmt::format("samples {}-{}", samples(first - 1), samples(last) - 1);
 }
 
 }  // namespace
@@ -26,13 +26,13 @@ Incident incident_of(const SlowRank& rank) {
   return incident;
 }
 
-std::string text_of(const LossSpike& spike, int64_t samples) {
+std::string text_of(const LossSpike& spike, SamplesOfSteps samples) {
   return fmt::format(
       "step {}: the loss {:.4f} is a spike: before it was {:.4f}, with a spread of {:.4f} ({})", spike.step,
       spike.loss, spike.usual, spike.spread, samples_text(spike.step, spike.step, samples));
 }
 
-Incident incident_of(const LossSpike& spike, int64_t samples, const Rollback& rollback) {
+Incident incident_of(const LossSpike& spike, SamplesOfSteps samples, const Rollback& rollback) {
   Incident incident{spike.step, "loss_spike", {}, {}};
   incident.text =
       fmt::format("{}. The run continues from the checkpoint of step {} and skips steps {}-{}, {}",
@@ -44,8 +44,8 @@ Incident incident_of(const LossSpike& spike, int64_t samples, const Rollback& ro
                      {"to_step", rollback.to_step},
                      {"first_skipped_step", rollback.first_skipped},
                      {"last_skipped_step", rollback.last_skipped},
-                     {"first_skipped_sample", (rollback.first_skipped - 1) * samples},
-                     {"last_skipped_sample", rollback.last_skipped * samples - 1}};
+                     {"first_skipped_sample", samples(rollback.first_skipped - 1)},
+                     {"last_skipped_sample", samples(rollback.last_skipped) - 1}};
   return incident;
 }
 

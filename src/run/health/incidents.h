@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/function_ref.h"
 #include "run/health/loss_watch.h"
 #include "run/health/stragglers.h"
 #include "run/metrics.h"
@@ -17,10 +18,12 @@ struct Rollback {
   int64_t to_step = 0;  // the run continues after this step
   int64_t first_skipped = 0, last_skipped = 0;
 };
-// "loss_spike". `samples`: samples of a step.
-Incident incident_of(const LossSpike& spike, int64_t samples, const Rollback& rollback);
+// The samples that the first `steps` steps of a run consume.
+using SamplesOfSteps = FunctionRef<int64_t(int64_t steps)>;
+// "loss_spike"
+Incident incident_of(const LossSpike& spike, SamplesOfSteps samples, const Rollback& rollback);
 
 // "step 812: the loss 7.9 is a spike: ..."
-std::string text_of(const LossSpike& spike, int64_t samples);
+std::string text_of(const LossSpike& spike, SamplesOfSteps samples);
 
 }  // namespace trifold
