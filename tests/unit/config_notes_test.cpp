@@ -85,6 +85,7 @@ TEST(ConfigNotes, AreOfTheseOptionsAlone) {
                                           "top-p",
                                           "trace-from",
                                           "trace-steps",
+                                          "weight-decay",
                                           "zero-reduce"}));
 }
 
