@@ -58,10 +58,12 @@ Model make_graph(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                                               : BlockKind::Layer;
     if (layout.recompute_granularity == RecomputeGranularity::Full && kind == BlockKind::Layer)
       layer = std::make_unique<Recompute>(builder, std::move(layer));
+    builder.needs_whole_samples("a model from a file, which computes whole samples");
     model.blocks.push_back({.layer = std::move(layer),
                             .kind = kind,
                             .slots = builder.slots(),
-                            .output = output_of(*lowered, block)});
+                            .output = output_of(*lowered, block),
+                            .cached = builder.cached()});
   }
   return model;
 }

@@ -200,8 +200,10 @@ class EmbeddingBlocks {
       tokens_.at(part) = tokens.at(i);
       taken_[part] = true;
     }
-    model.blocks.push_back(
-        {.layer = std::move(layer), .kind = BlockKind::Embedding, .slots = builder.slots()});
+    model.blocks.push_back({.layer = std::move(layer),
+                            .kind = BlockKind::Embedding,
+                            .slots = builder.slots(),
+                            .cached = builder.cached()});
   }
 
   const ModelConfig& config_;
@@ -253,7 +255,8 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .kind = BlockKind::Layer,
                             .slots = builder.slots(),
                             .layer_kind = kind,
-                            .like = like});
+                            .like = like,
+                            .cached = builder.cached()});
   }
 
   const int parts = layout.pipeline_vocab_parts;

@@ -21,4 +21,10 @@ std::vector<int> Model::layers() const {
   return numbers;
 }
 
+std::vector<CachedRows> Model::cached_rows() const {
+  std::vector<CachedRows> rows;
+  for (const Block& block : blocks) rows.push_back(block.cached);
+  return rows;
+}
+
 }  // namespace trifold

@@ -26,6 +26,8 @@ struct Block {
   size_t layer_kind = 0;  // index in layer_kinds (config/fields/layer_kinds.h), for a layer
   int like = -1;          // index of an earlier block with the same layers and shapes; -1: none
   Boundary output = {};
+  CachedRows cached =
+      {};  // kept of each position of a sequence that the model continues; a head caches nothing
 };
 
 struct Model {
@@ -47,6 +49,8 @@ struct Model {
 
   // Indices in `blocks` of the blocks that are layers.
   std::vector<int> layers() const;
+  // What every block keeps of a position: [block].
+  std::vector<CachedRows> cached_rows() const;
 };
 
 }  // namespace trifold

@@ -30,6 +30,7 @@
 #include "core/tensor.h"
 #include "data/batch.h"
 #include "mesh/mesh.h"
+#include "nn/key_cache.h"
 #include "nn/param.h"
 #include "nn/reports.h"
 #include "ops/ops.h"
@@ -129,6 +130,8 @@ struct Run {
   bool repeats = false;
   // Null if this action is not half of a pair.
   OtherHalf* other_half = nullptr;
+  // The earlier positions of the sequence that the batch continues; null if the batch has all positions.
+  KeyCache* key_cache = nullptr;
 
   // The stream for collectives that are in flight while a layer yields, and for all others of the same communicator:
   // the pair's, or `stream` without a pair.
@@ -282,7 +285,18 @@ class BlockBuilder {
     return reports_.host_values.declare(block_, name, count);
   }
 
+  // Rows of `columns` columns that the block keeps of each position (nn/key_cache.h).
+  CachedRowsId cached_rows(int64_t columns) {
+    cached_.columns.push_back(columns);
+    return {block_, static_cast<int>(cached_.columns.size()) - 1};
+  }
+  // The block's forward needs all positions of a sample at once, because of `why`.
+  void needs_whole_samples(const std::string& why) {
+    if (cached_.obstacle.empty()) cached_.obstacle = why;
+  }
+
   int slots() const { return slots_; }
+  const CachedRows& cached() const { return cached_; }
   int block() const { return block_; }  // its index in the model
   const Mesh& mesh() const { return mesh_; }
   const ParamList& params() const { return params_; }
@@ -303,6 +317,7 @@ class BlockBuilder {
   bool sequence_parallel_;
   const AdapterConfig* adapters_ = nullptr;
   int slots_ = 0;
+  CachedRows cached_;
 };
 
 // Dropout for consecutive elements of a tensor with `sample_elements` elements for each sample, from element `first` of

@@ -78,10 +78,8 @@ OptionTable options_of(ServeConfig& config) {
       .add("port", &config.port,
            "Port of 127.0.0.1 at which requests are answered; 0: a free one, which is printed.")
       .range(0, 65535);
-  table.group("Mesh of ranks");
-  table.add("threads-per-rank", &config.threads_per_rank, "Compute threads.")
-      .range(1, 1 << 16)
-      .absent("the cores of the host");
+  add_chat_template(table, config.data);
+  add_sampling_ranks(table, config.tensor_model_parallel_size, config.threads_per_rank);
   return table;
 }
 

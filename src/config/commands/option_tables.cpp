@@ -153,10 +153,35 @@ OptionTable options_of(GenerateConfig& config) {
   table.group("Text");
   table.add("load", &config.load, "Folder of the checkpoint.").need().names("DIR", FileUse::Loaded);
   add_load_ema(table, config.load_ema);
-  table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.");
-  table.add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate.").range(1, kMaxSize);
-  table.add("num-samples", &config.num_samples, "Number of texts to generate.").range(1, kMaxSize);
+  table.add("prompt", &config.prompt, "Text to continue; if empty, the model starts from scratch.")
+      .excludes("chat", "which reads what is said from the terminal or stdin");
+  table
+      .add("max-new-tokens", &config.max_new_tokens, "Number of tokens to generate, at most; of each answer.")
+      .range(1, kMaxSize);
+  table.add("num-samples", &config.num_samples, "Number of texts to generate.")
+      .range(1, kMaxSize)
+      .excludes("chat");
+  table
+      .add(
+          "stop", &config.stop,
+          "Texts that end the continuation, which is printed up to the first of them. The tokens with which the model "
+          "ends a text always do.")
+      .takes("TEXT")
+      .absent("none");
   add_tokenizer_of_model(table, config.data);
+  table.group("Conversation");
+  table.add(
+      "chat", &config.chat,
+      "Talk with the model by its chat template. On a terminal: /reset forgets the conversation, /exit or Ctrl-D "
+      "ends it, Ctrl-C stops an answer, and a backslash at the end of a line continues on the next. Otherwise "
+      "each line of stdin is a message, and only the answers are printed. Of a conversation that is longer than "
+      "the model's window, the oldest messages are left out.");
+  table.add("system", &config.system, "Message of the system, with which the conversation begins.")
+      .takes("TEXT")
+      .absent("none")
+      .only_with("chat");
+  add_chat_template(table, config.data);
+  for (const char* name : {"chat-template", "chat-date"}) table.change(name).only_with("chat");
   table.group("Sampling");
   table.add("temperature", &config.temperature, "Sampling temperature; 0 always takes the likeliest token.")
       .at_least(0);
@@ -168,13 +193,28 @@ OptionTable options_of(GenerateConfig& config) {
       .no_effect_with({"temperature", "0"}, "which always takes the likeliest token")
       .as_note()
       .bounds = {0, 1, true, false};
+  table
+      .add(
+          "min-p", &config.min_p,
+          "Sample from tokens of at least this part of the likeliest one's probability; 0: from all. Applied last, "
+          "after --temperature, --top-k and --top-p.")
+      .range(0, 1)
+      .no_effect_with({"temperature", "0"}, "which always takes the likeliest token")
+      .as_note();
+  table
+      .add(
+          "repetition-penalty", &config.repetition_penalty,
+          "Make tokens that the text already has less likely, the prompt's included: their logits are divided by this "
+          "if they are positive, and multiplied otherwise. Applied first; below 1 repetition becomes likelier.")
+      .positive();
   add_seed(table, config.seed, "Seed of the sampling.")
       .no_effect_with({"temperature", "0"}, "which always takes the likeliest token")
       .as_note();
-  table.group("Mesh of ranks");
-  table.add("threads-per-rank", &config.threads_per_rank, "Compute threads.")
-      .range(1, 1 << 16)
-      .absent("the cores of the host");
+  add_sampling_ranks(table, config.tensor_model_parallel_size, config.threads_per_rank);
+  table.add(
+      "no-key-value-cache", &config.no_key_value_cache,
+      "Compute the whole text again for every token, without keeping keys and values: slower, with less memory. A "
+      "text longer than the model's window is always computed so, because its positions move with every token.");
   return table;
 }
 
@@ -227,7 +267,7 @@ OptionTable options_of(InspectConfig& config) {
   OptionTable table;
   table.group("Checks");
   table.add("verify", &config.verify, "Read every file and verify its checksums.");
-  table.add("diff", &config.diff, "Another checkpoint to compare with.")
+  table.add("diff", &config.diff, "Another checkpoint or Hugging Face folder to compare with.")
       .names("DIR", FileUse::Loaded)
       .absent("none");
   table.group("Runs that ended badly");

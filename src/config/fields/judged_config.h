@@ -24,9 +24,10 @@ struct EvaluateTaskConfig {
 
 // `trifold serve`: completions and log-probabilities over HTTP, for programs on this host.
 struct ServeConfig {
-  std::string load;                     // required
-  DataConfig data;                      // only the tokenizer's fields are used
-  int port = 8000;                      // 0: a free one
+  std::string load;  // required
+  DataConfig data;   // only the tokenizer's fields are used
+  int port = 8000;   // 0: a free one
+  int tensor_model_parallel_size = 1;
   std::optional<int> threads_per_rank;  // all cores of the host
 };
 

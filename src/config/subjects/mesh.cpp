@@ -39,6 +39,19 @@ void add_host(OptionTable& table, MeshConfig& mesh) {
       .of_execution();
 }
 
+void add_sampling_ranks(OptionTable& table, int& tensor_ranks, std::optional<int>& threads) {
+  table.group("Mesh of ranks");
+  table
+      .add("tensor-model-parallel-size", &tensor_ranks,
+           "Ranks that share each layer: threads of this process.")
+      .range(1, kMaxRanks)
+      .also("tp")
+      .of_execution();
+  table.add("threads-per-rank", &threads, "Compute threads of each rank.")
+      .range(1, 1 << 16)
+      .absent("the cores of the host, divided among its ranks");
+}
+
 void add_mesh(OptionTable& table, MeshConfig& mesh) {
   table.group("Mesh of ranks");
   add_ranks(table, mesh);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/fields/config.h"
 #include "config/options/problems.h"
@@ -12,6 +13,8 @@ namespace trifold {
 void add_ranks(OptionTable& table, MeshConfig& mesh);
 void add_host(OptionTable& table, MeshConfig& mesh);
 void add_mesh(OptionTable& table, MeshConfig& mesh);
+// The ranks of one process that continue texts, in a group of their own.
+void add_sampling_ranks(OptionTable& table, int& tensor_ranks, std::optional<int>& threads);
 // For commands that train; continues the group of add_mesh.
 void add_device_choices(OptionTable& table, MeshConfig& mesh);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/context/context_rows.h"
+
 namespace trifold {
 
 AttentionHeads::AttentionHeads(const Mesh& mesh, const std::string& name, int64_t all, int64_t all_kv,
@@ -41,6 +43,7 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
     sinks_ = builder.sharded(name + ".sinks", {heads.heads}, 0, {Init::Kind::Zeros}, false);
     dsinks_ = builder.slot();
   }
+  declare_cache(builder);
   if (builder.mesh().size(Axis::Cp) == 1) return;
   if (context.exchange == ContextExchange::AllToAll)
     exchanged_.emplace(builder.mesh(), name, heads.local, heads.local_kv, heads.head_dim);
@@ -52,6 +55,15 @@ AttentionCore::AttentionCore(BlockBuilder& builder, const std::string& name, con
   if (!exchanged_ && scores.left >= 0 && (causal || scores.right >= 0))
     window_.emplace(builder.mesh(), heads.local * heads.head_dim, 2 * heads.local_kv * heads.head_dim,
                     scores.left, causal ? 0 : scores.right);
+}
+
+void AttentionCore::declare_cache(BlockBuilder& builder) {
+  if (scores_.sight != AttentionSight::Causal)
+    builder.needs_whole_samples("attention that sees later positions");
+  else if (builder.mesh().size(Axis::Cp) > 1)
+    builder.needs_whole_samples("attention over context-parallel ranks");
+  else
+    cached_ = builder.cached_rows(2 * heads_.local_kv * heads_.head_dim);
 }
 
 Attention AttentionCore::shape(const Run& run) const {
@@ -113,7 +125,9 @@ void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved)
   saved[out_] = out;
   saved[lse_] =
       run.keep->take(accumulate_type(run.dtype), {attention.batch, attention.heads, attention.queries()});
-  if (window_ && window_->saves(run))
+  if (run.key_cache != nullptr)
+    forward_cached(run, out, saved[lse_], qkv, attention);
+  else if (window_ && window_->saves(run))
     window_->forward(run, out, saved[lse_], qkv, attention);
   else if (ring_)
     ring_->forward(run, out, saved[lse_], qkv, attention);
@@ -122,6 +136,18 @@ void AttentionCore::forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved)
   else
     run.ops.attention(run.stream, out, saved[lse_], qkv, attention);
   if (sinks_) run.ops.attention_sinks(run.stream, out, saved[lse_], sinks_here(run));
+}
+
+void AttentionCore::forward_cached(Run& run, Tensor out, Tensor lse, Tensor qkv, Attention attention) const {
+  check(cached_.has_value() && attention.batch == 1 && attention.first_keys.data == nullptr,
+        "{}: this attention cannot continue a sequence of {} samples from a cache", name_, attention.batch);
+  const RowRun now = run.batch->held_rows().runs().front();
+  const Tensor held = run.key_cache->rows(*cached_);
+  const int64_t columns = held.last_dim();
+  move_columns(run, held.rows(now.begin, now.end()), 0, qkv, qkv.last_dim() - columns, columns);
+  attention.rows = run.batch->held_rows();
+  attention.key_values = held.rows(0, now.end());
+  run.ops.attention(run.stream, out, lse, qkv, attention);
 }
 
 // Saves all positions of this rank's heads for backward.

@@ -54,6 +54,9 @@ struct ContextShape {
 // Softmax attention over packed projections, [R, (local + 2 local_kv) * head_dim] -> [R, local * value_dim].
 // The operation's outputs have head_dim columns; if value_dim is less, this layer removes the zeros. With sinks, which
 // need values of head_dim columns, it has the parameter <name>.sinks, [heads].
+//
+// With Run::key_cache, qkv has the new positions of one sample, whose keys and values join those in the cache; only
+// causal attention on one context rank can do that.
 class AttentionCore final : public Layer {
  public:
   AttentionCore(BlockBuilder& builder, const std::string& name, const AttentionHeads& heads, double dropout,
@@ -64,6 +67,8 @@ class AttentionCore final : public Layer {
 
  private:
   Attention shape(const Run& run) const;
+  // Declares the rows that a cache keeps, or says why there can be none.
+  void declare_cache(BlockBuilder& builder);
   bool drops_zeros() const { return heads_.value_dim != heads_.head_dim; }
   // The sinks of the heads that this rank computes attention of, and those elements of a tensor of all local heads.
   Tensor sinks_here(Run& run) const { return here(run.weight(*sinks_)); }
@@ -72,6 +77,7 @@ class AttentionCore final : public Layer {
   void keep_sink_gradient(Run& run, Tensor dout, Saved& saved) const;
   void backward_whole(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
   void forward_here(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
+  void forward_cached(Run& run, Tensor out, Tensor lse, Tensor qkv, Attention attention) const;
   void forward_exchanging(Run& run, Tensor out, Tensor qkv, Saved& saved) const;
   void backward_here(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
   void backward_exchanging(Run& run, Tensor dqkv, Tensor dout, Saved& saved) const;
@@ -87,6 +93,7 @@ class AttentionCore final : public Layer {
   std::optional<GatheredKeys> keys_;
   std::optional<ExchangedHeads> exchanged_;
   std::optional<KeyRing> ring_;
+  std::optional<CachedRowsId> cached_;  // keys and values, [position, 2 local_kv * head_dim]
   SlotId qkv_, out_, lse_;
   std::optional<SlotId> dsinks_;  // with sinks, from backward_input to backward_weight
 };

@@ -1,5 +1,6 @@
 #include "train/sampling/continuation.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -21,21 +22,40 @@ int32_t start_token(const Tokenizer& tokenizer) {
   return bytes ? '\n' : tokenizer.eod().value_or('\n');
 }
 
-std::string continue_tokens(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens,
-                            const Drawing& drawing, FunctionRef<bool(const DrawnToken&)> take) {
-  IncrementalDecoder decoder(tokenizer, tokens);
-  if (tokens.empty()) tokens = {start_token(tokenizer)};  // not shown
-  bool goes_on = true;
-  for (int64_t i = 0; goes_on && i < drawing.tokens; ++i) {
-    const std::vector<double> logits = sampler.logits(tokens);
-    const int32_t token =
-        sampler.draw(logits, drawing.rule, drawing.seed, drawing.first + static_cast<uint64_t>(i));
-    const bool ends = tokenizer.eod() && token == *tokenizer.eod();
-    tokens.push_back(token);
-    const std::string piece = ends ? std::string() : decoder.add(token);
-    goes_on = take({token, ends, piece, logits}) && !ends;
-  }
-  return decoder.finish();
+Continuation::Continuation(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens,
+                           Drawing drawing)
+    : sampler_(sampler),
+      tokenizer_(tokenizer),
+      tokens_(std::move(tokens)),
+      drawing_(std::move(drawing)),
+      decoder_(tokenizer, tokens_),
+      stops_(drawing_.stops) {
+  if (tokens_.empty()) tokens_ = {start_token(tokenizer)};  // not shown
+}
+
+bool Continuation::ends(int32_t token) const {
+  const std::vector<int32_t>& more = drawing_.end_tokens;
+  return (tokenizer_.eod() && token == *tokenizer_.eod()) ||
+         std::find(more.begin(), more.end(), token) != more.end();
+}
+
+std::optional<DrawnToken> Continuation::next() {
+  if (stopped() || drawn_ == drawing_.tokens) return std::nullopt;
+  DrawnToken drawn;
+  drawn.logits = sampler_.logits(tokens_);
+  drawn.token = sampler_.draw(drawn.logits, tokens_, drawing_.rule, drawing_.seed,
+                              drawing_.first + static_cast<uint64_t>(drawn_));
+  ++drawn_;
+  ended_ = ends(drawn.token);
+  if (ended_) return drawn;
+  tokens_.push_back(drawn.token);
+  drawn.piece = stops_.add(decoder_.add(drawn.token));
+  return drawn;
+}
+
+std::string Continuation::rest() {
+  const std::string piece = stops_.add(decoder_.finish());
+  return piece + stops_.finish();
 }
 
 void continue_text(Sampler& sampler, const Tokenizer& tokenizer, const std::string& prompt,
@@ -44,8 +64,14 @@ void continue_text(Sampler& sampler, const Tokenizer& tokenizer, const std::stri
   tokenizer.encode(prompt, tokens);
   const std::string shown = replace_invalid_utf8(prompt);
   if (!show(std::string_view(shown).substr(0, stable_size(shown)))) return;
-  show(continue_tokens(sampler, tokenizer, std::move(tokens), drawing,
-                       [&](const DrawnToken& drawn) { return show(drawn.piece); }));
+  Continuation continuation(sampler, tokenizer, std::move(tokens), drawing);
+  bool goes_on = true;
+  while (goes_on) {
+    const std::optional<DrawnToken> drawn = continuation.next();
+    if (!drawn) break;
+    goes_on = show(drawn->piece);
+  }
+  show(continuation.rest());
 }
 
 PromptSample::PromptSample(Replica& replica, const PretrainConfig& config)
@@ -55,7 +81,7 @@ PromptSample::PromptSample(Replica& replica, const PretrainConfig& config)
 
 std::string PromptSample::draw(const std::atomic<int>& signal) {
   std::string text;
-  const Drawing drawing{{.temperature = 0}, 0, 0, kPromptTokens};
+  const Drawing drawing{.rule = {.temperature = 0}, .tokens = kPromptTokens};
   continue_text(sampler_, *tokenizer_, prompt_, drawing, [&](std::string_view piece) {
     text += piece;
     return signal.load() == 0;

@@ -4,15 +4,17 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/fields/config.h"
 #include "core/function_ref.h"
+#include "tokenize/incremental_decoder.h"
 #include "tokenize/tokenizer.h"
 #include "train/sampling/sampler.h"
+#include "train/sampling/stop_texts.h"
 
 namespace trifold {
 
@@ -20,8 +22,10 @@ namespace trifold {
 struct Drawing {
   SamplingRule rule;
   uint64_t seed = 0;
-  uint64_t first = 0;  // index of the first draw (Sampler::next)
-  int64_t tokens = 0;  // at most; the tokenizer's end token ends the text earlier
+  uint64_t first = 0;                    // index of the first draw (Sampler::draw)
+  int64_t tokens = 0;                    // at most
+  std::vector<int32_t> end_tokens = {};  // end the text, besides the tokenizer's end token
+  std::vector<std::string> stops = {};   // texts that end the text; they are not part of it
 };
 
 // The token that precedes the first token of a text: the one that ends documents, or else a line end.
@@ -29,14 +33,39 @@ int32_t start_token(const Tokenizer& tokenizer);
 
 struct DrawnToken {
   int32_t token = 0;
-  bool ends_text = false;          // the tokenizer's end token
-  std::string_view piece;          // the text of whole characters that it completes
-  std::span<const double> logits;  // from which it was drawn, [the model's vocabulary]
+  std::string piece;           // text of whole characters that is now known to be part of the continuation
+  std::vector<double> logits;  // from which it was drawn, before any rule; [the model's vocabulary]
 };
-// Draws tokens after `tokens`, which may be none, until the text ends or `take` returns false. Returns the text of an
-// incomplete character at the end.
-std::string continue_tokens(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens,
-                            const Drawing& drawing, FunctionRef<bool(const DrawnToken&)> take);
+
+// Continuation draws the tokens that follow others, one by one.
+class Continuation {
+ public:
+  // `tokens` may be none. `sampler` and `tokenizer` must outlive this object.
+  Continuation(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens, Drawing drawing);
+
+  // Draws a token; none if the text has ended or has all its tokens.
+  std::optional<DrawnToken> next();
+  // The text after the last piece: what was held back as the possible beginning of a stop text, and the text of an
+  // incomplete character.
+  std::string rest();
+  // Whether an end token or a stop text has ended the text.
+  bool stopped() const { return ended_ || stops_.found(); }
+  int64_t drawn() const { return drawn_; }
+  // The given tokens and those drawn, except an end token.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+
+ private:
+  bool ends(int32_t token) const;
+
+  Sampler& sampler_;
+  const Tokenizer& tokenizer_;
+  std::vector<int32_t> tokens_;
+  Drawing drawing_;
+  IncrementalDecoder decoder_;
+  StopTexts stops_;
+  int64_t drawn_ = 0;
+  bool ended_ = false;
+};
 
 // Passes `prompt`, and then its continuation as it is drawn, to `show`, in pieces of whole characters. Ends early once
 // `show` returns false.
