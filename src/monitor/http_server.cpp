@@ -4,10 +4,12 @@
 #include <pthread.h>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <csignal>
+#include <deque>
 #include <exception>
 #include <list>
 #include <thread>
@@ -31,6 +33,9 @@ struct Service {
   HttpAnswer refusal;
   HttpHandler handler;
   std::list<Connection*> open;  // the oldest first
+  // Whether an answer is being sent in pieces, and the connections whose requests wait for its end.
+  bool streaming = false;
+  std::deque<std::shared_ptr<Connection>> waiting;
 };
 
 // One connection: reads a request, answers it and closes. Every pending operation holds a reference to it. While it is
@@ -40,7 +45,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(tcp::socket socket, Service& service) : stream_(std::move(socket)), service_(service) {
     service_.open.push_back(this);
   }
-  ~Connection() { service_.open.remove(this); }
+  ~Connection() {
+    service_.open.remove(this);
+    if (streams_) end_turn();
+  }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -61,7 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   void take(beast::error_code error) {
     if (!error)
-      answer(parser_.get());
+      take_turn();
     else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
              error != http::error::end_of_stream && error != http::error::partial_message)
       refuse(error == http::error::body_limit && service_.limits.body_bytes > 0);
@@ -73,18 +81,81 @@ class Connection : public std::enable_shared_from_this<Connection> {
     send(std::move(refusal));
   }
 
+  void take_turn() {
+    if (service_.streaming)
+      service_.waiting.push_back(shared_from_this());
+    else
+      answer(parser_.get());
+  }
+
+  // Lets a request that waited be answered. Called when a connection with an answer in pieces is
+  // destroyed, however the answer ended.
+  void end_turn() {
+    service_.streaming = false;
+    if (service_.waiting.empty()) return;
+    std::shared_ptr<Connection> next = std::move(service_.waiting.front());
+    service_.waiting.pop_front();
+    asio::post(stream_.get_executor(), [next] { next->take_next_turn(); });
+  }
+  // A client that has closed its connection gives its turn to the next.
+  void take_next_turn() {
+    if (stream_.socket().is_open()) return take_turn();
+    if (!service_.streaming) end_turn();
+  }
+
   void answer(const http::request<http::string_body>& request) {
     with_body_ = request.method() != http::verb::head;
     const auto path = request.target().substr(0, request.target().find('?'));
-    send(service_.handler({std::string(request.method_string()), std::string(path), request.body()}));
+    HttpAnswer answer =
+        service_.handler({std::string(request.method_string()), std::string(path), request.body()});
+    if (answer.more && with_body_) return send_in_pieces(std::move(answer), request.version());
+    send(std::move(answer));
+    if (!service_.streaming) end_turn();
   }
 
-  void send(HttpAnswer answer) {
+  void set_header(const HttpAnswer& answer) {
     response_.result(answer.status);
     response_.version(11);
     response_.keep_alive(false);
     response_.set(http::field::content_type, answer.type);
     if (!answer.allow.empty()) response_.set(http::field::allow, answer.allow);
+  }
+
+  // Clients of HTTP/1.0 do not know chunks: for them the body ends with the connection.
+  void send_in_pieces(HttpAnswer answer, unsigned version) {
+    streams_ = service_.streaming = true;
+    set_header(answer);
+    response_.set(http::field::cache_control, "no-cache");
+    in_chunks_ = version >= 11;
+    if (in_chunks_) response_.chunked(true);
+    more_ = std::move(answer.more);
+    stream_.expires_after(service_.limits.longest);
+    http::async_write_header(stream_, serializer_,
+                             [self = shared_from_this()](beast::error_code error, size_t) {
+                               if (!error) self->send_next_piece();
+                             });
+  }
+
+  void send_next_piece() {
+    std::optional<std::string> piece = more_();
+    const auto done = [self = shared_from_this(), last = !piece](beast::error_code error, size_t) {
+      if (error) return;
+      if (!last) return self->send_next_piece();
+      beast::error_code ignored;
+      self->stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    };
+    piece_ = piece.value_or(std::string());
+    stream_.expires_after(service_.limits.longest);
+    if (!in_chunks_)
+      asio::async_write(stream_, asio::buffer(piece_), done);
+    else if (piece)
+      asio::async_write(stream_, http::make_chunk(asio::buffer(piece_)), done);
+    else
+      asio::async_write(stream_, http::make_chunk_last(), done);
+  }
+
+  void send(HttpAnswer answer) {
+    set_header(answer);
     response_.content_length(answer.body.size());
     if (with_body_) response_.body() = std::move(answer.body);
     stream_.expires_after(service_.limits.longest);
@@ -99,7 +170,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::flat_buffer buffer_;
   http::request_parser<http::string_body> parser_;
   http::response<http::string_body> response_;
+  http::response_serializer<http::string_body> serializer_{response_};
   bool with_body_ = true;
+  // Of an answer in pieces.
+  bool streams_ = false, in_chunks_ = false;
+  std::function<std::optional<std::string>()> more_;
+  std::string piece_;
 };
 
 }  // namespace
@@ -134,6 +210,7 @@ class HttpServer::Listener {
   ~Listener() {
     context_.stop();
     if (thread_.joinable()) thread_.join();
+    service_.waiting.clear();
   }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -197,8 +274,8 @@ class HttpServer::Listener {
 
 HttpServer::HttpServer(const HttpPlace& place, const HttpLimits& limits, HttpAnswer refusal,
                        HttpHandler handler)
-    : listener_(
-          std::make_unique<Listener>(place, Service{limits, std::move(refusal), std::move(handler), {}})) {
+    : listener_(std::make_unique<Listener>(
+          place, Service{limits, std::move(refusal), std::move(handler), {}, false, {}})) {
   const tcp::endpoint at = listener_->endpoint();
   const std::string host = at.address().to_string();
   url_ = fmt::format("http://{}:{}", at.address().is_v6() ? "[" + host + "]" : host, at.port());

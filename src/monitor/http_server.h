@@ -1,4 +1,5 @@
-// HttpServer answers requests over HTTP/1.1 from one thread, one after the other. A connection carries one request.
+// HttpServer answers requests over HTTP/1.1 from one thread, one after the other. A connection carries one request. An
+// answer may be sent in pieces while it is computed; requests that arrive meanwhile wait.
 //
 // Clients are bounded: the bytes of a request, the time that reading it and writing the answer may each take, and the
 // open connections; if there are more, the oldest is closed for a new one.
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace trifold {
@@ -25,6 +27,9 @@ struct HttpAnswer {
   std::string type;   // Content-Type
   std::string body;   // not sent to HEAD
   std::string allow;  // with status 405: the methods of the path
+  // The next piece of the body, which then consists of pieces and not of `body`; none at its end. If it throws, the client
+  // loses its connection.
+  std::function<std::optional<std::string>()> more = {};
 };
 
 // Gives the answer to a request. If it throws, the client loses its connection.
