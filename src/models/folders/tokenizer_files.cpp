@@ -29,7 +29,9 @@ bool holds(const std::vector<fs::path>& files, const char* name) {
 
 std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const char* name : kNames) {
+  std::vector<const char*> names(kNames.begin(), kNames.end());
+  names.push_back(kGenerationConfig);
+  for (const char* name : names) {
     const fs::path file = folder / name;
     std::error_code error;
     if (!fs::exists(file, error)) continue;

@@ -13,6 +13,8 @@ namespace trifold {
 
 inline constexpr const char* kTokenizerJson = "tokenizer.json";
 inline constexpr const char* kSentencePieceModel = "tokenizer.model";
+// How a model continues texts; it names the tokens with which the model ends one.
+inline constexpr const char* kGenerationConfig = "generation_config.json";
 
 // The tokenizer files in `folder`. BadInput for one that is not a regular file or is too large for a tokenizer.
 std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);

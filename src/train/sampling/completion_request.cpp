@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -25,22 +26,29 @@ struct OnlyValue {
 const std::vector<OnlyValue>& only_values() {
   static const std::vector<OnlyValue> kAll = {{"n", 1},
                                               {"best_of", 1},
-                                              {"stream", false},
                                               {"suffix", ""},
                                               {"presence_penalty", 0},
                                               {"frequency_penalty", 0},
-                                              {"logit_bias", nlohmann::json::object()}};
+                                              {"logit_bias", nlohmann::json::object()},
+                                              {"store", false},
+                                              {"response_format", {{"type", "text"}}}};
   return kAll;
 }
 
-// `model` and `user` decide nothing: there is one model, and there are no accounts.
-constexpr std::array<std::string_view, 12> kRead = {"prompt", "max_tokens", "temperature", "top_p",
-                                                    "top_k",  "seed",       "echo",        "logprobs",
-                                                    "stop",   "model",      "user",        "stream_options"};
+// What both kinds of request have. `model` and `user` decide nothing: there is one model, and there are no accounts.
+constexpr std::array<std::string_view, 12> kShared = {
+    "max_tokens", "temperature", "top_p", "top_k", "min_p",  "repetition_penalty",
+    "seed",       "stop",        "model", "user",  "stream", "stream_options"};
+constexpr std::array<std::string_view, 3> kOfTexts = {"prompt", "echo", "logprobs"};
+constexpr std::array<std::string_view, 4> kOfChats = {"messages", "max_completion_tokens", "tools",
+                                                      "chat_template_kwargs"};
 
-void check_fields(const JsonView& request) {
+void check_fields(const JsonView& request, std::span<const std::string_view> own) {
+  const auto read = [&](std::span<const std::string_view> names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   request.members([&](const std::string& name, const JsonView& field) {
-    if (field.value().is_null() || std::find(kRead.begin(), kRead.end(), name) != kRead.end()) return;
+    if (field.value().is_null() || read(kShared, name) || read(own, name)) return;
     for (const OnlyValue& only : only_values()) {
       if (name != only.name) continue;
       if (field.value() != only.value)
@@ -102,27 +110,99 @@ std::vector<std::string> stops_of(const JsonView& field) {
   return stops;
 }
 
+void read_rule(const JsonView& view, SamplingRule& rule) {
+  if (view.has("temperature"))
+    rule.temperature = number_in(view.at("temperature"), 0, 1e6, "a number from 0 on");
+  if (view.has("top_p")) {
+    rule.top_p = number_in(view.at("top_p"), 0, 1, "a number above 0 and at most 1");
+    if (rule.top_p == 0) view.at("top_p").refuse("a number above 0 and at most 1");
+  }
+  if (view.has("top_k")) rule.top_k = view.at("top_k").integer(0);
+  if (view.has("min_p")) rule.min_p = number_in(view.at("min_p"), 0, 1, "a number from 0 to 1");
+  if (view.has("repetition_penalty")) {
+    rule.repetition_penalty = number_in(view.at("repetition_penalty"), 0, 1e6, "a number above 0");
+    if (rule.repetition_penalty == 0) view.at("repetition_penalty").refuse("a number above 0");
+  }
+}
+
+// The fields of both kinds of request.
+void read_shared(const JsonView& view, CompletionRequest& request) {
+  if (view.has("max_tokens")) request.max_tokens = view.at("max_tokens").integer(0, kMostNewTokens);
+  read_rule(view, request.rule);
+  if (view.has("seed")) request.seed = view.at("seed").whole_number();
+  if (view.has("stop")) request.stop = stops_of(view.at("stop"));
+  request.stream = view.flag("stream", false);
+  if (!view.has("stream_options")) return;
+  const JsonView options = view.at("stream_options");
+  options.object();
+  request.stream_usage = options.flag("include_usage", false);
+}
+
+// The text of a message's content: a text, or a list of parts that are texts.
+std::string content_of(const JsonView& content) {
+  if (content.value().is_string()) return content.text();
+  if (!content.value().is_array()) content.refuse("a text, or a list of parts of type text");
+  std::string all;
+  content.each([&](const JsonView& part) {
+    if (part.at("type").text() != "text") part.at("type").refuse("text: this model reads nothing else");
+    all += part.at("text").text();
+  });
+  return all;
+}
+
+// The messages as templates read them. Members other than the content are kept.
+nlohmann::ordered_json messages_of(const JsonView& view, nlohmann::ordered_json ordered) {
+  if (view.size() == 0 || std::ssize(ordered) > kMostPrompts) view.refuse("a list of 1 to 4096 messages");
+  for (size_t i = 0; i < view.size(); ++i) {
+    const JsonView message = view.item(i);
+    message.at("role").text();
+    if (message.has("content")) ordered[i]["content"] = content_of(message.at("content"));
+  }
+  return ordered;
+}
+
 }  // namespace
 
 CompletionRequest read_completion_request(std::string_view body, const Tokenizer& tokenizer, int64_t vocab) {
   const nlohmann::json whole = parse_json(body, kWhere);
   const JsonView view(whole, kWhere);
   view.object();
-  check_fields(view);
+  check_fields(view, kOfTexts);
   CompletionRequest request;
   request.prompts = prompts_of(view.at("prompt"), tokenizer, vocab);
-  if (view.has("max_tokens")) request.max_tokens = view.at("max_tokens").integer(0, kMostNewTokens);
-  if (view.has("temperature"))
-    request.rule.temperature = number_in(view.at("temperature"), 0, 1e6, "a number from 0 on");
-  if (view.has("top_p")) {
-    request.rule.top_p = number_in(view.at("top_p"), 0, 1, "a number above 0 and at most 1");
-    if (request.rule.top_p == 0) view.at("top_p").refuse("a number above 0 and at most 1");
-  }
-  if (view.has("top_k")) request.rule.top_k = view.at("top_k").integer(0);
-  if (view.has("seed")) request.seed = view.at("seed").whole_number();
+  read_shared(view, request);
   request.echo = view.flag("echo", false);
   if (view.has("logprobs")) request.logprobs = view.at("logprobs").integer(0, kMostLogprobs);
-  if (view.has("stop")) request.stop = stops_of(view.at("stop"));
+  if (request.stream && request.logprobs)
+    bad_input("{}: logprobs are not possible with stream: leave one of them out", kWhere);
+  return request;
+}
+
+CompletionRequest read_chat_request(std::string_view body, const ChatPrompts& prompts) {
+  const nlohmann::json whole = parse_json(body, kWhere);
+  const JsonView view(whole, kWhere);
+  view.object();
+  check_fields(view, kOfChats);
+  // Templates may write members in their order, which the checked values do not keep.
+  const nlohmann::ordered_json ordered = nlohmann::ordered_json::parse(body, nullptr, false);
+  CompletionRequest request;
+  request.chat = true;
+  read_shared(view, request);
+  if (view.has("max_completion_tokens"))
+    request.max_tokens = view.at("max_completion_tokens").integer(0, kMostNewTokens);
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  if (view.has("chat_template_kwargs")) {
+    view.at("chat_template_kwargs").object();
+    variables = ordered.at("chat_template_kwargs");
+  }
+  if (view.has("tools")) {
+    view.at("tools").size();
+    variables["tools"] = ordered.at("tools");
+  }
+  const nlohmann::ordered_json messages = messages_of(view.at("messages"), ordered.at("messages"));
+  request.prompts.push_back({prompts.tokens(messages, variables), {}});
+  request.end_tokens = prompts.end_tokens();
+  request.stop.insert(request.stop.end(), prompts.stops().begin(), prompts.stops().end());
   return request;
 }
 

@@ -1,28 +1,40 @@
-// Completions answers requests for texts and their log-probabilities with a trained model, one after the other.
+// Completions answers requests for texts, chats and log-probabilities with a trained model, one after the other.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokenize/tokenizer.h"
 #include "train/sampling/completion_request.h"
+#include "train/sampling/continuation.h"
 #include "train/sampling/sampler.h"
 
 namespace trifold {
 
+// An answer as a whole, or in pieces: each call of `next` computes another object, and none follows the last.
+struct CompletionAnswer {
+  nlohmann::ordered_json whole;
+  std::function<std::optional<nlohmann::ordered_json>()> next;
+};
+
 class Completions {
  public:
-  // All references must outlive this object. `name` is the model's in answers. Computing an answer ends with an
-  // Aborted error soon after `signal` has become other than 0.
+  // All references must outlive this object. `name` is the model's in answers. `chat` gives the model's chat template, or
+  // throws BadInput if it has none; it is called for the first chat. Computing an answer ends with an Aborted error soon
+  // after `signal` has become other than 0.
   Completions(Sampler& sampler, const Tokenizer& tokenizer, int64_t model_vocab, std::string name,
-              const std::atomic<int>& signal);
+              std::function<ChatPrompts()> chat, const std::atomic<int>& signal);
 
-  // The answer to the body of POST /v1/completions. BadInput if it cannot be answered.
-  nlohmann::ordered_json answer(std::string_view body);
+  // The answers to the bodies of POST /v1/completions and POST /v1/chat/completions. BadInput if they cannot be answered.
+  // An answer in pieces must be read before the next answer is asked for.
+  CompletionAnswer answer(std::string_view body);
+  CompletionAnswer answer_chat(std::string_view body);
   // The answer to GET /v1/models.
   nlohmann::ordered_json models() const;
 
@@ -33,9 +45,13 @@ class Completions {
     int64_t tokens = 0;              // computed after the prompt
     bool stopped = false;            // by the end of a document or by a text of `stop`
   };
+  class Pieces;
 
+  CompletionAnswer answer_to(CompletionRequest request);
   void expect_room(const CompletionRequest& request) const;
   void expect_no_signal() const;
+  // The text after a prompt, whose tokens are not drawn yet.
+  Continuation begin(const CompletionRequest& request, size_t prompt);
   Completion complete(const CompletionRequest& request, size_t prompt);
   nlohmann::ordered_json choice(const CompletionRequest& request, size_t index, const Completion& completion);
   nlohmann::ordered_json log_probabilities(const CompletionRequest& request, const CompletionPrompt& prompt,
@@ -46,6 +62,8 @@ class Completions {
   const Tokenizer& tokenizer_;
   int64_t model_vocab_;
   std::string name_;
+  std::function<ChatPrompts()> open_chat_;
+  std::optional<ChatPrompts> chat_;
   const std::atomic<int>& signal_;
   int64_t created_;  // seconds since 1970
   int64_t answers_ = 0;
