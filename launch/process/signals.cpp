@@ -30,6 +30,7 @@ constexpr std::array<int, 8> kEnds = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT,
 std::atomic<int> g_signal{0};
 std::array<Handler, kStops.size()> g_before{};  // the handlers of kStops before catch_signals()
 std::atomic<int> g_end{0};
+std::atomic<bool> g_interrupted{false};
 sem_t g_ends;
 
 void on_signal(int number) {
@@ -47,6 +48,8 @@ void on_end(int number) {
     std::raise(number);
   }
 }
+
+void on_interrupt(int) { g_interrupted.store(true); }
 
 void on_quit(int) { status_requests().fetch_add(1); }
 
@@ -115,6 +118,10 @@ void name_unreadable_files() {
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGBUS, &action, nullptr);
 }
+
+void interrupts_are_taken() { std::signal(SIGINT, on_interrupt); }
+
+bool take_interrupt() { return g_interrupted.exchange(false); }
 
 const std::atomic<int>& catch_signals() {
   for (size_t i = 0; i < kStops.size(); ++i) {

@@ -16,6 +16,11 @@ void remove_scratch_on_signals();
 // each rank is doing (run/flight/flight_run.h).
 const std::atomic<int>& catch_signals();
 
+// For a conversation on a terminal: from now on SIGINT does not end the process, and take_interrupt() says whether one
+// arrived since it was last called.
+void interrupts_are_taken();
+bool take_interrupt();
+
 // Makes reading a mapped file that was shortened, or whose disk failed, end the process with status 1 and a message
 // that names the file.
 void name_unreadable_files();

@@ -103,7 +103,7 @@ class Serve(ProgramTest):
         good = {"prompt": "x", "max_tokens": 1}
         for body, why in (({}, "prompt"), ({"prompt": 3}, "prompt is 3"), ({"prompt": []}, "prompt"), ({"prompt": [600]}, "prompt[0] is 600"),
                           ({"prompt": [[1], [-1]]}, "prompt[1][0] is -1"), ({"prompt": ["a", 1]}, "prompt[1]"), ({**good, "max_tokens": -1}, "max_tokens is -1"),
-                          ({**good, "temperature": -1}, "temperature is -1"), ({**good, "n": 2}, "n is 2; only 1"), ({**good, "stream": True}, "stream is true"),
+                          ({**good, "temperature": -1}, "temperature is -1"), ({**good, "n": 2}, "n is 2; only 1"), ({**good, "stream": 1}, "stream is 1"),
                           ({**good, "what": 1}, "the field what is not known"), ({**good, "top_p": 0}, "top_p is 0"), ({**good, "logprobs": 1000}, "logprobs is 1000"),
                           ({**good, "echo": 1}, "echo is 1"), ({**good, "stop": 5}, "stop is 5"), ({"prompt": "word " * 200}, "takes at most 40"),
                           (b"{", "the request"), (b"\xff\xfe", "the request"), (b"[" * 100000, "the request"), (b"", "the request")):
