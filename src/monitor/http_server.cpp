@@ -13,6 +13,7 @@
 #include <exception>
 #include <list>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 
@@ -88,19 +89,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
       answer(parser_.get());
   }
 
-  // Lets a request that waited be answered. Called when a connection with an answer in pieces is
+  // Lets the requests that waited be answered, in their order. Called when a connection with an answer in pieces is
   // destroyed, however the answer ended.
   void end_turn() {
     service_.streaming = false;
-    if (service_.waiting.empty()) return;
-    std::shared_ptr<Connection> next = std::move(service_.waiting.front());
-    service_.waiting.pop_front();
-    asio::post(stream_.get_executor(), [next] { next->take_next_turn(); });
-  }
-  // A client that has closed its connection gives its turn to the next.
-  void take_next_turn() {
-    if (stream_.socket().is_open()) return take_turn();
-    if (!service_.streaming) end_turn();
+    for (const std::shared_ptr<Connection>& next : std::exchange(service_.waiting, {}))
+      asio::post(stream_.get_executor(), [next] {
+        if (next->stream_.socket().is_open()) next->take_turn();
+      });
   }
 
   void answer(const http::request<http::string_body>& request) {
@@ -110,7 +106,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
         service_.handler({std::string(request.method_string()), std::string(path), request.body()});
     if (answer.more && with_body_) return send_in_pieces(std::move(answer), request.version());
     send(std::move(answer));
-    if (!service_.streaming) end_turn();
   }
 
   void set_header(const HttpAnswer& answer) {

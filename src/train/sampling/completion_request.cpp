@@ -31,6 +31,7 @@ const std::vector<OnlyValue>& only_values() {
                                               {"frequency_penalty", 0},
                                               {"logit_bias", nlohmann::json::object()},
                                               {"store", false},
+                                              {"logprobs", false},
                                               {"response_format", {{"type", "text"}}}};
   return kAll;
 }
