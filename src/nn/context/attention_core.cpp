@@ -70,7 +70,7 @@ Attention AttentionCore::shape(const Run& run) const {
   Attention attention;
   attention.batch = run.batch->samples();
   attention.seq = run.batch->held_rows().length();
-  if (keys_ || ring_) attention.rows = run.batch->rows;
+  if (keys_ || ring_ || run.key_cache != nullptr) attention.rows = run.batch->rows;
   attention.heads = exchanged_ ? exchanged_->heads() : heads_.local;
   attention.kv_heads = exchanged_ ? exchanged_->kv_heads() : heads_.local_kv;
   attention.head_dim = heads_.head_dim;
@@ -145,7 +145,6 @@ void AttentionCore::forward_cached(Run& run, Tensor out, Tensor lse, Tensor qkv,
   const Tensor held = run.key_cache->rows(*cached_);
   const int64_t columns = held.last_dim();
   move_columns(run, held.rows(now.begin, now.end()), 0, qkv, qkv.last_dim() - columns, columns);
-  attention.rows = run.batch->held_rows();
   attention.key_values = held.rows(0, now.end());
   run.ops.attention(run.stream, out, lse, qkv, attention);
 }
