@@ -200,7 +200,8 @@ CompletionRequest read_chat_request(std::string_view body, const ChatPrompts& pr
     view.at("tools").size();
     variables["tools"] = ordered.at("tools");
   }
-  const nlohmann::ordered_json messages = messages_of(view.at("messages"), ordered.at("messages"));
+  const JsonView given = view.at("messages");
+  const nlohmann::ordered_json messages = messages_of(given, ordered.at("messages"));
   request.prompts.push_back({prompts.tokens(messages, variables), {}});
   request.end_tokens = prompts.end_tokens();
   request.stop.insert(request.stop.end(), prompts.stops().begin(), prompts.stops().end());
