@@ -18,7 +18,7 @@ TURNS = [("hi", "hello there."), ("count", "one two three four."), ("bye", "see 
 TEMPLATE = ("{% for message in messages %}{% if message['role'] == 'system' %}S: {% elif message['role'] == 'user' %}U: {% else %}A: {% endif %}"
             "{{ message['content'] }}\n{% endfor %}{% if add_generation_prompt %}A: {% endif %}")
 # A template whose answers end in a text that the model never writes.
-ENDLESS = TEMPLATE.replace("{{ message['content'] }}", "{{ message['content'] }}{% if message['role'] == 'assistant' %}@@@{% endif %}")
+ENDLESS = TEMPLATE.replace("{{ message['content'] }}", "{{ message['content'] + ('@@@' if message['role'] == 'assistant' else '') }}")
 SHAPE = {"gpt2": [], "llama": ["--position-embedding-type", "rope", "--normalization", "RMSNorm", "--swiglu", "--disable-bias-linear",
                                "--group-query-attention", "--num-query-groups", 1, "--untie-embeddings-and-output-weights"]}
 
