@@ -163,6 +163,17 @@ class Talk(ProgramTest):
             _, err = self.trifold("generate", "--load", "hf", *words, status=2)
             self.assertIn("eos_token_id", err)
 
+    def test_a_tuned_model(self):
+        """finetune keeps the chat template with the checkpoint, so that a conversation needs no option for it."""
+        with open(self.folder / "chats.jsonl", "w", encoding="utf-8") as file:
+            for asked, answer in TURNS * 8:
+                file.write(json.dumps({"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answer.upper()}]}) + "\n")
+        self.trifold("finetune", "--task", "chat", "--load", "llama", "--chat-template", "plain.jinja", "--train-data", "chats.jsonl", "--micro-batch-size", 4,
+                     "--global-batch-size", 4, "--train-iters", 60, "--lr", 3e-3, "--threads-per-rank", 1, "--save", "tuned")
+        done = subprocess.run([TRIFOLD, "generate", "--load", "tuned", "--chat", "--temperature", "0", "--max-new-tokens", "60", "--threads-per-rank", "1"],
+                              cwd=self.folder, input="bye\n", capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, "SEE YOU SOON.\n"), done.stderr)
+
     def test_a_terminal(self):
         terminal = Terminal(self, "generate", "--load", "gpt2", "--chat", "--chat-template", "plain.jinja", "--temperature", 0, "--threads-per-rank", 1)
         greeting = terminal.read_until("> ")

@@ -69,6 +69,7 @@ TEST(ConfigNotes, AreOfTheseOptionsAlone) {
                                           "eval-interval",
                                           "eval-iters",
                                           "metrics-address",
+                                          "min-p",
                                           "moe-buffer-factor",
                                           "moe-token-dispatcher-type",
                                           "no-load-optim",
