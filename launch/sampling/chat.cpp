@@ -63,7 +63,7 @@ class Messages {
     return line;
   }
 
-  // Reads what is there; false at the end of input. A signal may arrive at another thread than this one, which therefore
+  // Reads the bytes that have arrived; false at the end of input. A signal may arrive at another thread than this one, which therefore
   // looks for it ten times a second. Ctrl-C at the prompt drops the line.
   bool read_more() {
     while (terminal_) {
