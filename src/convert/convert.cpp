@@ -268,7 +268,8 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   const json description = config_of(model, family, from, data, dtype);
   const std::vector<WeightMap> maps = weight_map(model, family);
   std::vector<WrittenWeight> weights = weights_of(maps, dtype);
-  add_copies(weights, copies_in_modules(model, family));
+  for (int64_t module = 0; module < model.mtp_num_layers; ++module)
+    add_copies(weights, copies_in_module(model, family, module));
   std::vector<WrittenTensor> written;
   for (const WrittenWeight& weight : weights) written.push_back({weight.tensor.name, weight.bytes});
   const TensorFiles files(written, config.max_file_size);

@@ -129,14 +129,27 @@ std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, M
       model = *apart;
     }
   }
-  for (const auto& [copy, original] : copies_in_modules(model, family)) {
-    const auto* const one = find_tensor(files, copy, prefix);
-    const auto* const other = find_tensor(files, original, prefix);
-    if (one != nullptr && other != nullptr && !are_equal(*one, *other))
-      bad_input("{}: tensor {} has other values than {}; only models in which they are one are supported",
-                where, one->tensor->name, other->tensor->name);
-  }
   return stand_ins;
+}
+
+// A module reads what the modules before it compute, so the first one that has an embedding or an output weight of its own
+// ends the modules that the model can have.
+void drop_other_modules(const SafetensorsModel& files, ModelConfig& model, const HuggingFaceFamily& family,
+                        const std::function<void(std::string)>& warn) {
+  const std::string prefix = name_prefix(family);
+  for (int64_t module = 0; module < model.mtp_num_layers; ++module)
+    for (const auto& [copy, original] : copies_in_module(model, family, module)) {
+      const auto* const one = find_tensor(files, copy, prefix);
+      const auto* const other = find_tensor(files, original, prefix);
+      if (one == nullptr || other == nullptr || are_equal(*one, *other)) continue;
+      if (warn)
+        warn(
+            fmt::format("{} differs from {}, which a module that predicts further tokens shares: the model "
+                        "gets {} of its {} modules",
+                        one->tensor->name, other->tensor->name, module, model.mtp_num_layers));
+      model.mtp_num_layers = module;
+      return;
+    }
 }
 
 // The name of the exponents that belong to the blocks of a tensor in MXFP4.
@@ -192,6 +205,7 @@ HuggingFaceFolder::HuggingFaceFolder(const fs::path& folder, const std::function
   look_for_parts(model_, *family_,
                  [&](const std::string& tensor) { return files_->tensors().contains(tensor); });
   stand_ins_ = resolve_ties(*files_, model_, *family_, folder.string(), warn);
+  drop_other_modules(*files_, model_, *family_, warn);
   for (const WeightMap& map : weight_map(model_, *family_))
     maps_.push_back(*names_in(*files_, map, name_prefix(*family_)));
   place_in_tensors(maps_);

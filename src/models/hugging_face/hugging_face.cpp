@@ -171,16 +171,15 @@ std::vector<TiedTensors> tied_tensors(const ModelConfig& model, const HuggingFac
   return family.tied(model);
 }
 
-std::vector<TiedTensors> copies_in_modules(const ModelConfig& model, const HuggingFaceFamily& family) {
+std::vector<TiedTensors> copies_in_module(const ModelConfig& model, const HuggingFaceFamily& family,
+                                          int64_t module) {
   const std::string embedding = family.names.prefix + "embed_tokens.weight";
+  const std::string output = model.untie_embeddings_and_output_weights ? "lm_head.weight" : embedding;
+  const std::string before =
+      fmt::format("{}{}{}.", family.names.prefix, family.names.block, model.num_layers + module);
   std::vector<TiedTensors> copies;
-  for (int64_t module = 0; module < model.mtp_num_layers; ++module) {
-    const std::string before =
-        fmt::format("{}{}{}.", family.names.prefix, family.names.block, model.num_layers + module);
-    copies.push_back({before + "embed_tokens.weight", embedding});
-    copies.push_back({before + "shared_head.head.weight",
-                      model.untie_embeddings_and_output_weights ? "lm_head.weight" : embedding});
-  }
+  for (const ModuleCopy& copy : module_copies())
+    copies.push_back({before + copy.name, copy.of_output ? output : embedding});
   return copies;
 }
 

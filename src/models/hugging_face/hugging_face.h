@@ -81,9 +81,10 @@ struct TiedTensors {
   std::string copy, original;
 };
 std::vector<TiedTensors> tied_tensors(const ModelConfig& model, const HuggingFaceFamily& family);
-// Tensors of modules that predict further tokens which, if they are in a file, equal the model's; files that are written
-// have them.
-std::vector<TiedTensors> copies_in_modules(const ModelConfig& model, const HuggingFaceFamily& family);
+// Tensors of a module that predicts further tokens, counted from 0, which equal the model's if they are in a file; files
+// that are written have them.
+std::vector<TiedTensors> copies_in_module(const ModelConfig& model, const HuggingFaceFamily& family,
+                                          int64_t module);
 // The model with an untied output head; none if its family has no such model.
 std::optional<ModelConfig> untied(ModelConfig model, const HuggingFaceFamily& family);
 
@@ -111,7 +112,7 @@ nlohmann::json to_hugging_face(const ModelConfig& trained, const HuggingFaceFami
 // The resolved model of a config.json; seq_length is the number of positions. BadInput, starting with `where`, that
 // lists everything that is missing, has the wrong type or is not supported. Whether the model has a head for pairs
 // is not in the file, and its modules that predict further tokens may be absent although it names them: look_for_parts
-// finds both from the tensors.
+// finds both from the tensors. Of more modules than a model can have, the first are read.
 ModelConfig from_hugging_face(const nlohmann::json& config, const std::string& where);
 void look_for_parts(ModelConfig& model, const HuggingFaceFamily& family,
                     FunctionRef<bool(const std::string&)> has_tensor);

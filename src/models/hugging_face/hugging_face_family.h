@@ -142,6 +142,12 @@ void write_modules(nlohmann::json& config, const ModelConfig& model);
 std::vector<TensorNames::Entry> module_names();
 // Whether a tensor is in a layer behind the last layer and the modules, or is a module's copy of the embedding or of the
 // output weight.
+// A module's copy of the embedding, or of the output weight, by its name in the module's layer.
+struct ModuleCopy {
+  const char* name;
+  bool of_output;
+};
+std::span<const ModuleCopy> module_copies();
 bool is_in_later_layer(const std::string& theirs, const ModelConfig& model);
 bool is_module_copy(const std::string& theirs, const ModelConfig& model);
 
@@ -154,12 +160,14 @@ const ConfigFields& rope_parameters_fields();
 // Whether rope is not scaled.
 bool turns_plainly(const ModelConfig& model);
 
-// Rotary positions that differ between layers with and without a window: the default bases of both, and the name that
-// the former has outside 'rope_parameters' (null: none). 'rope_parameters' has an object for each of the two kinds of
-// layers; 'rope_theta' and 'rope_scaling' are of layers without a window.
+// Rotary positions that differ between layers with and without a window: the default bases of both, and the names that
+// they have outside 'rope_parameters' (null: none). 'rope_parameters' has an object for each of the two kinds of layers;
+// 'rope_scaling' is of layers without a window, or of all (scales_windows).
 struct WindowRopeStyle {
   double base = 1e4, window_base = 1e4;
   const char* window_base_name = nullptr;
+  const char* base_name = "rope_theta";
+  bool scales_windows = false;
 };
 ConfigFields window_rope_fields(const WindowRopeStyle& style);
 void read_window_rope(ConfigReader& from, ModelConfig& model, const WindowRopeStyle& style);

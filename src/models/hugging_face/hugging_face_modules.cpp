@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "models/hugging_face/hugging_face_family.h"
 
@@ -28,10 +30,7 @@ std::optional<int64_t> layer_of(std::string_view theirs) {
 }  // namespace
 
 void read_modules(ConfigReader& from, ModelConfig& model) {
-  model.mtp_num_layers = from.size("num_nextn_predict_layers");
-  if (model.mtp_num_layers > kMostPredictionModules)
-    from.problem(fmt::format("'{}' is {}; at most {} are supported", from.name_of("num_nextn_predict_layers"),
-                             model.mtp_num_layers, kMostPredictionModules));
+  model.mtp_num_layers = std::min(from.size("num_nextn_predict_layers"), kMostPredictionModules);
 }
 
 void write_modules(nlohmann::json& config, const ModelConfig& model) {
@@ -49,10 +48,17 @@ bool is_in_later_layer(const std::string& theirs, const ModelConfig& model) {
   return layer_of(theirs).value_or(-1) >= model.num_layers + model.mtp_num_layers;
 }
 
+std::span<const ModuleCopy> module_copies() {
+  static constexpr ModuleCopy kCopies[] = {{"embed_tokens.weight", false}, {"shared_head.head.weight", true}};
+  return kCopies;
+}
+
 bool is_module_copy(const std::string& theirs, const ModelConfig& model) {
   const int64_t layer = layer_of(theirs).value_or(-1);
+  const auto copies = module_copies();
   return layer >= model.num_layers && layer < model.num_layers + model.mtp_num_layers &&
-         (theirs.ends_with(".embed_tokens.weight") || theirs.ends_with(".shared_head.head.weight"));
+         std::any_of(copies.begin(), copies.end(),
+                     [&](const ModuleCopy& copy) { return theirs.ends_with(std::string(".") + copy.name); });
 }
 
 }  // namespace trifold
