@@ -20,7 +20,7 @@ Norm::Norm(BlockBuilder& builder, const std::string& name, int64_t width, const 
       mean_(builder.slot()),
       rstd_(builder.slot()),
       dy_(builder.slot()) {
-  if (form.kind == Normalization::LayerNorm)
+  if (form.has_bias())
     bias_ = builder.replicated(name + ".bias", {width}, {Init::Kind::Zeros}, false, inside);
 }
 
@@ -36,13 +36,31 @@ void Norm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
   saved[rstd_] = run.keep->take(wide, {rows});
 }
 
+// Without a bias the operations get zeros, and their sums of its gradient are dropped: a row of C numbers, for which the
+// operations of every back end need no second form.
+Tensor Norm::bias_or_zeros(Run& run) const {
+  if (form_.has_bias()) return run.weight(bias_);
+  const Tensor zeros = run.scratch.take(run.dtype, {width_});
+  run.ops.fill(run.stream, zeros, 0.0);
+  return zeros;
+}
+
+Tensor Norm::bias_gradient(Run& run) const {
+  if (form_.has_bias()) return run.grad(bias_);
+  const Tensor dropped = run.scratch.take(accumulate_type(run.dtype), {width_});
+  run.ops.fill(run.stream, dropped, 0.0);
+  return dropped;
+}
+
 void Norm::apply(Run& run, Tensor y, Tensor x, Saved& saved) const {
   saved[x_] = x;
+  const Arena::Mark mark = run.scratch.mark();
   if (form_.kind == Normalization::LayerNorm)
-    run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), run.weight(bias_),
+    run.ops.layer_norm(run.stream, y, saved[mean_], saved[rstd_], x, run.weight(gain_), bias_or_zeros(run),
                        form_.eps, form_.gain_offset);
   else
     run.ops.rms_norm(run.stream, y, saved[rstd_], x, run.weight(gain_), form_.eps, form_.gain_offset);
+  run.scratch.release(mark);
   run.show(name_, "output", y);
 }
 
@@ -85,23 +103,28 @@ Tensor Norm::backward_added(Run& run, Tensor dy, Tensor residual, Saved& saved) 
   saved[dy_] = dy;
   const Tensor dx = run.flow->take(run.dtype, dy.shape);
   const bool adds = adds_to_gradients(run);
+  const Arena::Mark mark = run.scratch.mark();
   if (form_.kind == Normalization::LayerNorm)
-    run.ops.layer_norm_backward_all(run.stream, dx, run.grad(gain_), run.grad(bias_), residual, dy, saved[x_],
-                                    saved[mean_], saved[rstd_], run.weight(gain_), adds, form_.gain_offset);
+    run.ops.layer_norm_backward_all(run.stream, dx, run.grad(gain_), bias_gradient(run), residual, dy,
+                                    saved[x_], saved[mean_], saved[rstd_], run.weight(gain_), adds,
+                                    form_.gain_offset);
   else
     run.ops.rms_norm_backward_all(run.stream, dx, run.grad(gain_), residual, dy, saved[x_], saved[rstd_],
                                   run.weight(gain_), adds, form_.gain_offset);
+  run.scratch.release(mark);
   return dx;
 }
 
 void Norm::backward_weight(Run& run, Saved& saved) const {
   if (!run.trains(gain_)) return;
   const bool adds = adds_to_gradients(run);
+  const Arena::Mark mark = run.scratch.mark();
   if (form_.kind == Normalization::LayerNorm)
-    run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), run.grad(bias_), saved[dy_], saved[x_],
+    run.ops.layer_norm_backward_weight(run.stream, run.grad(gain_), bias_gradient(run), saved[dy_], saved[x_],
                                        saved[mean_], saved[rstd_], adds);
   else
     run.ops.rms_norm_backward_weight(run.stream, run.grad(gain_), saved[dy_], saved[x_], saved[rstd_], adds);
+  run.scratch.release(mark);
 }
 
 void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {

@@ -16,6 +16,9 @@ struct NormForm {
   Normalization kind = Normalization::LayerNorm;
   double eps = 1e-5;
   double gain_offset = 0;
+  bool bias = true;  // LayerNorm has one
+
+  bool has_bias() const { return bias && kind == Normalization::LayerNorm; }
 };
 // The gains of a new norm: constant, and 1 without an offset.
 Init initial_gain(const NormForm& form);
@@ -24,7 +27,7 @@ Init initial_gain(const NormForm& form);
 //   LayerNorm  y = (x - mean) * rstd * gain + bias, rstd from the variance (Ba et al., arXiv 1607.06450);
 //   RmsNorm    y = x * rstd * gain, rstd from the mean of the squares (Zhang & Sennrich, arXiv 1910.07467).
 // With a gain offset the factor of a column is gain + offset, and is 1 at first (zero-centred gains, offset 1).
-// Parameters <name>.gain and, for LayerNorm, <name>.bias, [C].
+// Parameters <name>.gain and, for LayerNorm unless its form has no bias, <name>.bias, [C].
 class Norm final : public Layer {
  public:
   // `inside`: the layer is inside a region, so its input has some columns of each row (tensor_parallel/regions.h).
@@ -52,8 +55,11 @@ class Norm final : public Layer {
 
  private:
   bool adds_to_gradients(const Run& run) const {
-    return form_.kind == Normalization::LayerNorm ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
+    return form_.has_bias() ? run.adds_to(gain_, bias_) : run.adds_to(gain_);
   }
+  // The bias, or zeros in scratch without one; and where its gradient goes, which without one is not read.
+  Tensor bias_or_zeros(Run& run) const;
+  Tensor bias_gradient(Run& run) const;
 
   std::string name_;
   NormForm form_;
