@@ -73,8 +73,10 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.head_norm = config.qk_layernorm;
   shape.heads_as_one = config.qk_layernorm_across_heads;
   shape.norm_after_rope = config.qk_layernorm_after_rope;
-  if (config.position_embedding_type == PositionEmbedding::Rope)
+  if (config.position_embedding_type == PositionEmbedding::Rope) {
     shape.rotary_frequencies = rotary_frequencies(config);
+    shape.rotary_scale = rotary_scale(config);
+  }
   // Scores are scaled by the width of keys without the zeros that pad them to the width of a head.
   const auto head = static_cast<double>(head_width(config));
   const std::optional<double> scale = without_base_width(config).softmax_scale;

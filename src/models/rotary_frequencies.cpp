@@ -46,8 +46,24 @@ class YarnBlend {
   double begin_, end_;
 };
 
-bool stretched_as_yarn(const ModelConfig& config) {
-  return config.position_embedding_type == PositionEmbedding::Rope && config.rope_type == RopeType::Yarn;
+// The factors of LongRoPE for sequences of the model's length; null: the model has none.
+const std::vector<RopeFactor>* long_rope_factors(const ModelConfig& config) {
+  if (config.rope_type != RopeType::LongRope) return nullptr;
+  return config.seq_length > config.original_max_position_embeddings ? &config.rope_long_factor
+                                                                     : &config.rope_short_factor;
+}
+
+// LongRoPE's c
+double long_rope_growth(const ModelConfig& config) {
+  const auto positions = static_cast<double>(config.original_max_position_embeddings);
+  const double follows = config.rotary_scaling_factor <= 1
+                             ? 1
+                             : std::sqrt(1 + std::log(config.rotary_scaling_factor) / std::log(positions));
+  return config.rotary_attention_factor.value_or(follows);
+}
+
+bool stretched_as(RopeType type, const ModelConfig& config) {
+  return config.position_embedding_type == PositionEmbedding::Rope && config.rope_type == type;
 }
 
 // m(s)
@@ -55,11 +71,20 @@ double growth(const ModelConfig& config, double mscale) {
   return 0.1 * mscale * std::log(config.rotary_scaling_factor) + 1;
 }
 
-// c^2
-double growth_of_rotated(const ModelConfig& config) {
-  const double c = config.rotary_attention_factor.value_or(growth(config, config.mscale) /
-                                                           growth(config, config.mscale_all_dim));
-  return c * c;
+// YaRN's c
+double yarn_growth(const ModelConfig& config) {
+  return config.rotary_attention_factor.value_or(growth(config, config.mscale) /
+                                                 growth(config, config.mscale_all_dim));
+}
+
+double square(double c) { return c * c; }
+
+// LongRoPE's c, where it applies to `part` of each head.
+enum class RotatedPart { Whole, Some };
+double long_growth_of(RotatedPart part, const ModelConfig& config) {
+  if (!stretched_as(RopeType::LongRope, config) || config.multi_latent_attention) return 1;
+  const bool whole = rotated_width(config) == key_width(config);
+  return whole == (part == RotatedPart::Whole) ? long_rope_growth(config) : 1;
 }
 
 }  // namespace
@@ -67,6 +92,7 @@ double growth_of_rotated(const ModelConfig& config) {
 std::vector<double> rotary_frequencies(const ModelConfig& config) {
   const int64_t pairs = rotated_width(config) / 2;
   const bool yarn = config.rope_type == RopeType::Yarn;
+  const std::vector<RopeFactor>* factors = long_rope_factors(config);
   const YarnBlend blend(config, pairs);
   std::vector<double> frequencies;
   for (int64_t i = 0; i < pairs; ++i) {
@@ -74,20 +100,23 @@ std::vector<double> rotary_frequencies(const ModelConfig& config) {
     radians /= config.rotary_seq_len_interpolation_factor;
     if (config.use_rope_scaling) radians = stretched_by_turns(config, radians);
     if (yarn) radians *= blend.unscaled(i) + (1 - blend.unscaled(i)) / config.rotary_scaling_factor;
+    if (factors != nullptr) radians /= factors->at(static_cast<size_t>(i)).factor;
     frequencies.push_back(radians);
   }
   return frequencies;
 }
 
 double rotary_score_scale(const ModelConfig& config) {
-  if (!stretched_as_yarn(config)) return 1;
-  if (!config.multi_latent_attention) return growth_of_rotated(config);
-  const double all = growth(config, config.mscale_all_dim);
-  return all * all;
+  if (!stretched_as(RopeType::Yarn, config)) return square(long_growth_of(RotatedPart::Whole, config));
+  return square(config.multi_latent_attention ? growth(config, config.mscale_all_dim) : yarn_growth(config));
 }
 
+double rotary_scale(const ModelConfig& config) { return long_growth_of(RotatedPart::Some, config); }
+
 double rotary_key_scale(const ModelConfig& config) {
-  return stretched_as_yarn(config) && config.multi_latent_attention ? growth_of_rotated(config) : 1;
+  if (!config.multi_latent_attention) return 1;
+  if (stretched_as(RopeType::LongRope, config)) return square(long_rope_growth(config));
+  return stretched_as(RopeType::Yarn, config) ? square(yarn_growth(config)) : 1;
 }
 
 }  // namespace trifold

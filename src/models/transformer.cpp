@@ -9,7 +9,8 @@ namespace {
 std::optional<Norm> norm_if(bool wanted, BlockBuilder& builder, const std::string& name,
                             const TransformerShape& shape) {
   if (!wanted) return std::nullopt;
-  return Norm(builder, name, shape.width, NormForm{shape.norm, shape.norm_eps, shape.gain_offset});
+  return Norm(builder, name, shape.width,
+              NormForm{shape.norm, shape.norm_eps, shape.gain_offset, shape.norm_bias});
 }
 
 ResidualShape residual_of(BlockBuilder& builder, const std::string& part, const TransformerShape& shape) {
@@ -24,11 +25,13 @@ QueryKeyValueShape projections_of(const TransformerShape& shape) {
   result.init = {Init::Kind::Normal, shape.init_std};
   result.bias = shape.bias || shape.query_key_value_bias;
   result.rotary_frequencies = shape.rotary_frequencies;
+  result.rotary_scale = shape.rotary_scale;
   if (shape.head_norm) result.head_norm = shape.norm;
   result.heads_as_one = shape.heads_as_one;
   result.norm_after_rope = shape.norm_after_rope;
   result.norm_eps = shape.norm_eps;
   result.gain_offset = shape.gain_offset;
+  result.norm_bias = shape.norm_bias;
   return result;
 }
 
@@ -48,6 +51,7 @@ std::unique_ptr<HeadProjections> make_projections(BlockBuilder& builder, const s
   latent.norm = shape.head_norm ? std::optional(shape.norm) : std::nullopt;
   latent.norm_eps = shape.latent->norm_eps.value_or(shape.norm_eps);
   latent.gain_offset = shape.gain_offset;
+  latent.norm_bias = shape.norm_bias;
   return std::make_unique<LatentProjections>(builder, name, heads, latent);
 }
 
@@ -64,7 +68,7 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
     : name_(name),
       selective_(shape.recompute_selective),
       order_(shape.order),
-      first_norm_(norm_if(shape.norms.input, builder, name + ".norm1", shape)),
+      first_norm_(norm_if(shape.norms.input && shape.norms.attention_input, builder, name + ".norm1", shape)),
       qkv_(make_projections(builder, name + ".attention", heads, shape)),
       attention_(builder, name + ".attention", heads, shape.attention_dropout, shape.scores, shape.context),
       out_(builder, name + ".attention.out", shape.width, heads.heads * heads.value_dim,
@@ -72,13 +76,13 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
       add1_(builder, name + ".attention.dropout", shape.hidden_dropout,
             residual_of(builder, name + ".attention", shape)),
       middle_norm_(norm_if((shape.norms.input && !one_norm()) || shape.norms.sum, builder,
-                           name + (first_norm_ ? ".norm2" : ".norm1"), shape)),
+                           name + (shape.norms.input ? ".norm2" : ".norm1"), shape)),
       feed_forward_(make_feed_forward(builder, name + ".mlp", shape)),
       add2_(builder, name + ".mlp.dropout", shape.hidden_dropout, residual_of(builder, name + ".mlp", shape)),
       last_norm_(norm_if(shape.norms.sum, builder, name + ".norm2", shape)) {
   check(!shape.norms.sum || !(shape.norms.input || shape.norms.output || parallel()),
         "block {}: norms of sums exclude other norms, and parallel parts", name);
-  check(!one_norm() || shape.norms.input, "block {}: its parts have no norm that they can share", name);
+  check(!one_norm() || first_norm_, "block {}: its parts have no norm that they can share", name);
   if (!middle_norm_ && !one_norm()) middle_ = builder.slot();
 }
 

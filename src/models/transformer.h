@@ -7,6 +7,9 @@
 // with norms of the parts' outputs, as in OLMo 2 (arXiv 2501.00656), or both of these and pre-norm's, as in
 // Gemma 2 (arXiv 2408.00118):
 //   h = x + drop(norm(attention(x))),  y = h + drop(norm(mlp(h)));
+// with pre-norm except for the attention of one block, whose input is normalised already, as in ModernBERT's first
+// (Warner et al., arXiv 2412.13663):
+//   h = x + drop(attention(x)),  y = h + drop(mlp(norm2(h)));
 // with parallel parts (Wang & Komatsuzaki, GPT-J, 2021), which may share a norm:
 //   y = x + drop(attention(norm1(x))) + drop(mlp(norm2(x))).
 #pragma once
@@ -41,6 +44,8 @@ struct PartNorms {
   bool input = true;
   bool output = false;
   bool sum = false;
+  bool attention_input =
+      true;  // with `input`: attention's input has a norm too, not only the feed-forward network's
 };
 
 // How the feed-forward network follows attention: it reads the sum to which attention has added; or the block's input,
@@ -61,6 +66,7 @@ struct TransformerShape {
   bool shared_gate = false;  // the shared expert has a gate (nn/token_gate.h)
   int64_t mlp_tiles = 1;     // tiles of rows of the feed-forward network (tensor_parallel/tiled_mlp.h)
   Normalization norm = Normalization::LayerNorm;
+  bool norm_bias = true;  // NormForm::bias of all norms
   ActivationForm activation = ActivationKind::Gelu;
   bool bias = true;                             // all linear layers have biases
   bool query_key_value_bias = false;            // without `bias`: queries, keys and values have
@@ -69,7 +75,8 @@ struct TransformerShape {
   bool head_norm = false;                       // queries and keys, per head, or latent vectors have norms
   bool heads_as_one = false;                    // those norms are over all heads of a token
   bool norm_after_rope = false;                 // and follow the rotation
-  std::vector<double> rotary_frequencies = {};  // see QueryKeyValueShape
+  std::vector<double> rotary_frequencies = {};  // this and the next: see QueryKeyValueShape
+  double rotary_scale = 1;
   AttentionScores scores = {};
   double norm_eps = 1e-5;
   double gain_offset = 0;          // NormForm::gain_offset of all norms

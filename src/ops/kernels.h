@@ -118,13 +118,14 @@ struct VocabularyPart {
 constexpr int64_t kRotaryPairs = 512;
 
 // Rows of `columns` elements, `x_stride` and `y_stride` apart: first `heads` heads of `width` elements. The first
-// 2 * pairs elements of a head are rotated by position * frequencies[pair], negated if `inverse`; the rest of the row
-// is copied.
+// 2 * pairs elements of a head are rotated by position * frequencies[pair], negated if `inverse`, and multiplied by
+// `scale`; the rest of the row is copied.
 struct RotaryShape {
   int64_t x_stride, y_stride, columns;
   int64_t heads, width, pairs;
   const double* frequencies;
   bool inverse;
+  double scale;
 };
 
 // The shape of multi-head latent attention (LatentHeads in ops/rotary.h).

@@ -51,7 +51,8 @@ RotaryShape rotary_shape(const Tensor& y, const Tensor& x, const Rotary& rotatio
           rotation.head_dim,
           pairs,
           rotation.frequencies.data(),
-          rotation.inverse};
+          rotation.inverse,
+          rotation.scale};
 }
 
 LatentShape latent_shape(const LatentHeads& latent) {

@@ -10,7 +10,8 @@ namespace trifold {
 // columns) of x are written to columns [y_column, y_column + columns) of y. They begin with `heads` heads, each
 // `head_dim` wide, which are rotated; the rest is copied (all of it if heads is 0). With n = frequencies.size(),
 // elements i and n + i of a head, i < n, are pair i: it is rotated by position * frequencies[i] radians, or by the
-// negative angle with `inverse`. The other elements of a head are copied.
+// negative angle with `inverse`, and multiplied by `scale`, so `inverse` is the adjoint. The other elements of a head are
+// copied.
 struct Rotary {
   std::span<const double> frequencies;  // must outlive the work
   int64_t head_dim = 0;
@@ -19,6 +20,7 @@ struct Rotary {
   int64_t x_column = 0;
   int64_t y_column = 0;
   bool inverse = false;
+  double scale = 1;
 };
 
 // The packed projections of multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434). The query and

@@ -47,7 +47,7 @@ LatentProjections::Latent LatentProjections::make_latent(BlockBuilder& builder, 
                 builder.slot()};
   if (shape_.norm)
     latent.norm.emplace(builder, name + "_norm", rank,
-                        NormForm{*shape_.norm, shape_.norm_eps, shape_.gain_offset});
+                        NormForm{*shape_.norm, shape_.norm_eps, shape_.gain_offset, shape_.norm_bias});
   return latent;
 }
 

@@ -41,7 +41,8 @@ struct LatentProjectionsShape {
   std::vector<double> rotary_frequencies = {};  // radians per position, one for each rotated pair
   double key_scale = 1;
   std::optional<Normalization> norm = Normalization::RmsNorm;  // norm of latent vectors
-  double norm_eps = 1e-6, gain_offset = 0;                     // as in NormForm
+  double norm_eps = 1e-6, gain_offset = 0;                     // this and the next as in NormForm
+  bool norm_bias = true;
 };
 
 class LatentProjections final : public HeadProjections {

@@ -38,7 +38,7 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
     if (shape_.head_norm && !value) {
       const char* kind = packed == 0 ? ".query_norm" : ".key_norm";
       heads.norm.emplace(builder, name + kind, NormedHeads{all, count, heads_.head_dim, shape_.heads_as_one},
-                         NormForm{*shape_.head_norm, shape_.norm_eps, shape_.gain_offset});
+                         NormForm{*shape_.head_norm, shape_.norm_eps, shape_.gain_offset, shape_.norm_bias});
       heads.raw = builder.slot();
     }
     projection.heads.push_back(std::move(heads));
@@ -63,7 +63,8 @@ Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_colum
           heads.count * heads_.head_dim,
           x_column,
           y_column,
-          inverse};
+          inverse,
+          shape_.rotary_scale};
 }
 
 Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {

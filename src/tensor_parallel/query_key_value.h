@@ -31,7 +31,9 @@ struct QueryKeyValueShape {
   std::optional<Normalization> head_norm = {};
   bool heads_as_one = false;
   bool norm_after_rope = false;             // they follow the rotation, which they precede otherwise
-  double norm_eps = 1e-5, gain_offset = 0;  // as in NormForm
+  double norm_eps = 1e-5, gain_offset = 0;  // this and the next as in NormForm
+  bool norm_bias = true;
+  double rotary_scale = 1;  // factor of the rotated columns
 };
 
 class QueryKeyValue final : public HeadProjections {

@@ -245,7 +245,7 @@ void rotary_case(OpRun& run, int64_t heads, int64_t head_dim, int64_t pairs, int
   const Tensor x = run.in({rows, width}, normal(rows * width, 6));
   for (bool inverse : {false, true})
     run.ops().rotary(run.stream(), run.out({rows, width}, Values(size_t(rows * width), 3)), x, positions,
-                     {kept, head_dim, heads, columns, 8, 0, inverse});
+                     {kept, head_dim, heads, columns, 8, 0, inverse, 1.25});
   const Tensor y = run.out({rows, width}, normal(rows * width, 7));
   run.ops().rotary(run.stream(), y, y, positions, {kept, head_dim, heads, columns, 8, 8, false});
 }

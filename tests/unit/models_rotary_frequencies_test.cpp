@@ -90,6 +90,34 @@ TEST(RotaryFrequencies, YarnSharpensLatentAttentionInTwoParts) {
   EXPECT_EQ(rotary_score_scale(model), 1);
 }
 
+// As transformers' _compute_longrope_parameters has it: which factors follows from the length, the scale of queries and
+// keys does not.
+TEST(RotaryFrequencies, LongRopeHasFactorsForShortAndForLongSamples) {
+  ModelConfig model = rope(8, 10000);
+  model.rope_type = RopeType::LongRope;
+  model.original_max_position_embeddings = 4096;
+  model.rotary_scaling_factor = 32;
+  model.rope_short_factor = {{1}, {1.25}, {2}, {4}};
+  model.rope_long_factor = {{2}, {4}, {8}, {16}};
+  model.seq_length = 4096;
+  expect_relative(rotary_frequencies(model), {1, 0.08, 0.005, 0.00025});
+  model.seq_length = 4097;
+  expect_relative(rotary_frequencies(model), {0.5, 0.025, 0.00125, 0.0000625});
+  const double squared = 1 + std::log(32.0) / std::log(4096.0);  // 1.4166...
+  EXPECT_NEAR(rotary_score_scale(model), 17.0 / 12, 1e-14);
+  EXPECT_NEAR(rotary_score_scale(model), squared, 1e-14);
+  EXPECT_EQ(rotary_scale(model), 1);
+  model.rotary_attention_factor = 1.5;
+  EXPECT_EQ(rotary_score_scale(model), 2.25);
+  model.rotary_percent = 0.5;  // the rest of a head is not scaled
+  model.rope_long_factor = {{2}, {4}};
+  EXPECT_EQ(rotary_score_scale(model), 1);
+  EXPECT_EQ(rotary_scale(model), 1.5);
+  model.rotary_attention_factor.reset();
+  model.rotary_scaling_factor = 1;
+  EXPECT_EQ(rotary_scale(model), 1);
+}
+
 // As a file would give it.
 ModelConfig read_again(const nlohmann::json& config) {
   return from_hugging_face(nlohmann::json::parse(config.dump()), "here");
@@ -181,6 +209,43 @@ TEST(RotaryFrequencies, TakeTheFactorFromPositions) {
   EXPECT_EQ(read_llama({{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 16}})
                 .rotary_scaling_factor,
             4);
+}
+
+// The factor is the ratio of the positions, of which the file's or its class's come before the object's.
+TEST(RotaryFrequencies, ReadTheListsOfLongRope) {
+  const json scaling{{"rope_type", "longrope"},
+                     {"short_factor", {1.0, 1.25, 2.0, 4.0}},
+                     {"long_factor", {2.0, 4.0, 8.0, 16.0}},
+                     {"original_max_position_embeddings", 16}};
+  const ModelConfig model = read_llama(scaling);
+  EXPECT_EQ(model.rotary_scaling_factor, 4);
+  EXPECT_EQ(model.original_max_position_embeddings, 16);
+  EXPECT_NEAR(rotary_score_scale(model), 1.5, 1e-15);  // 1 + ln 4 / ln 16
+  ASSERT_EQ(model.seq_length, 64);
+  EXPECT_EQ(rotary_frequencies(model)[0], 0.5);
+  const ModelConfig again = read_again(to_hugging_face(model, family_for(model)));
+  EXPECT_EQ(rotary_frequencies(again), rotary_frequencies(model));
+  EXPECT_EQ(again.rope_short_factor, model.rope_short_factor);
+  json config = to_hugging_face(model, family_for(model, "phi3"));
+  EXPECT_FALSE(config["rope_scaling"].contains("factor"));
+  EXPECT_EQ(config["original_max_position_embeddings"], 16);
+  EXPECT_EQ(read_again(config).rope_long_factor, model.rope_long_factor);
+  config.erase("original_max_position_embeddings");  // a Phi-3 has 4096 of its own
+  config["rope_scaling"]["original_max_position_embeddings"] = 16;
+  EXPECT_EQ(read_again(config).original_max_position_embeddings, 4096);
+  EXPECT_EQ(rotary_score_scale(read_again(config)), 1);
+  for (const auto& [field, value] : std::vector<std::pair<const char*, json>>{
+           {"short_factor", {1.0, 2.0}}, {"long_factor", {1, 2, 3, 0}}, {"long_factor", 2.0}}) {
+    json wrong = scaling;
+    wrong[field] = value;
+    try {
+      read_llama(wrong);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("'{}' is", field)), std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 std::string refusal(const json& changes) {

@@ -187,7 +187,7 @@ TEST(RmsNorm, BackwardOfManyRowsAndColumns) {
 struct Turn {
   int64_t rows = 0, heads = 0, head_dim = 0, pairs = 0, more = 0;
   int64_t x_width = 0, y_width = 0, x_column = 0, y_column = 0;
-  double base = 10000;
+  double base = 10000, scale = 1;
   std::vector<double> frequencies = {};
   Values positions = {};
 
@@ -200,7 +200,7 @@ struct Turn {
   }
   int64_t columns() const { return heads * head_dim + more; }
   Rotary how(bool inverse) const {
-    return {frequencies, head_dim, heads, columns(), x_column, y_column, inverse};
+    return {frequencies, head_dim, heads, columns(), x_column, y_column, inverse, scale};
   }
   Values turned(const Values& x, Values y, double sign) const {
     for (int64_t r = 0; r < rows; ++r) {
@@ -212,8 +212,8 @@ struct Turn {
           const double a = x[at(r, x_column + c, x_width)];
           const double b = x[at(r, x_column + c + pairs, x_width)];
           const double angle = sign * positions[static_cast<size_t>(r)] * frequencies[static_cast<size_t>(i)];
-          y[at(r, y_column + c, y_width)] = a * std::cos(angle) - b * std::sin(angle);
-          y[at(r, y_column + c + pairs, y_width)] = b * std::cos(angle) + a * std::sin(angle);
+          y[at(r, y_column + c, y_width)] = scale * (a * std::cos(angle) - b * std::sin(angle));
+          y[at(r, y_column + c + pairs, y_width)] = scale * (b * std::cos(angle) + a * std::sin(angle));
         }
     }
     return y;
@@ -230,7 +230,8 @@ TEST(Rotary, TurnsPairsOfHeadsByTheirPositionAndCopiesTheRest) {
                  .x_width = 40,
                  .y_width = 61,
                  .x_column = 2,
-                 .y_column = 13},
+                 .y_column = 13,
+                 .scale = 1.25},
                  Turn{.rows = 130,
                  .heads = 5,
                  .head_dim = 128,
@@ -267,7 +268,14 @@ TEST(Rotary, TurnsPairsOfHeadsByTheirPositionAndCopiesTheRest) {
 }
 
 TEST(Rotary, WorksInPlaceAndTheInverseIsTheAdjoint) {
-  Turn t{.rows = 40, .heads = 3, .head_dim = 12, .pairs = 6, .more = 4, .x_width = 40, .y_width = 40};
+  Turn t{.rows = 40,
+         .heads = 3,
+         .head_dim = 12,
+         .pairs = 4,
+         .more = 4,
+         .x_width = 40,
+         .y_width = 40,
+         .scale = 1.5};
   t.fill(5000);
   const Values x = random_values(t.rows * 40, 1);
   const Values dy = random_values(t.rows * 40, 2);

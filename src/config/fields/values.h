@@ -65,6 +65,17 @@ struct ParamFactor {
   std::string text() const;
 };
 
+// --rope-short-factor, --rope-long-factor: how many times as slowly a pair of channels rotates.
+struct RopeFactor {
+  static constexpr std::string_view kBounds = "above 0";
+
+  double factor = 1;
+
+  bool operator==(const RopeFactor&) const = default;
+  static RopeFactor parse(std::string_view text);
+  std::string text() const;
+};
+
 // --zero-group-size: a number of ranks, or the ranks of a node.
 struct GroupSize {
   static constexpr std::string_view kBounds = "at least 1";

@@ -1,6 +1,7 @@
 #include "config/subjects/attention.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "config/fields/layer_kinds.h"
 #include "config/fields/layer_pattern.h"
@@ -49,6 +50,22 @@ void add_latent_attention(OptionTable& table, ModelConfig& model) {
       .only_with("multi-latent-attention");
 }
 
+void add_long_rope(OptionTable& table, ModelConfig& model) {
+  table
+      .add(
+          "rope-short-factor", &model.rope_short_factor,
+          "longrope: divisors of the frequencies of rope, one for each pair of channels, if --seq-length is at most "
+          "--original-max-position-embeddings.")
+      .takes("X ...")
+      .only_with({"rope-type", "longrope"});
+  table
+      .add(
+          "rope-long-factor", &model.rope_long_factor,
+          "longrope: the same for a longer --seq-length. All sequences of a run have the divisors of its length.")
+      .takes("X ...")
+      .only_with({"rope-type", "longrope"});
+}
+
 }  // namespace
 
 void add_attention(OptionTable& table, ModelConfig& model) {
@@ -77,7 +94,8 @@ void add_attention(OptionTable& table, ModelConfig& model) {
       .only_with({"position-embedding-type", "rope"})
       .excludes("rotary-seq-len-interpolation-factor", "because each stretches rope in its own way",
                 "give one of them")
-      .excludes({"rope-type", "yarn"}, "because each stretches rope in its own way", "give one of them");
+      .excludes({"rope-type", "yarn|longrope"}, "because each stretches rope in its own way",
+                "give one of them");
   table.add("rope-scaling-factor", &model.rope_scaling_factor, "Scaling factor of --use-rope-scaling.")
       .range(1, 1e6)
       .only_with("use-rope-scaling");
@@ -104,17 +122,22 @@ void add_attention(OptionTable& table, ModelConfig& model) {
            "Divide the positions of rope by this factor (linear position interpolation).")
       .range(1, 1e6)
       .only_with({"position-embedding-type", "rope"})
-      .excludes({"rope-type", "yarn"}, "because each stretches rope in its own way", "give one of them");
-  table.add("rope-type", &model.rope_type, "rope as it is, or scaled to longer sequences with YaRN.")
+      .excludes({"rope-type", "yarn|longrope"}, "because each stretches rope in its own way",
+                "give one of them");
+  table
+      .add("rope-type", &model.rope_type,
+           "rope as it is, or scaled to longer sequences with YaRN or with LongRoPE.")
       .only_with({"position-embedding-type", "rope"});
-  table.add("rotary-scaling-factor", &model.rotary_scaling_factor, "yarn: context extension factor.")
+  table
+      .add("rotary-scaling-factor", &model.rotary_scaling_factor, "yarn, longrope: context extension factor.")
       .range(1, 1e6)
-      .only_with({"rope-type", "yarn"});
+      .only_with({"rope-type", "yarn|longrope"});
   table
       .add("original-max-position-embeddings", &model.original_max_position_embeddings,
-           "yarn: context length of the original training.")
+           "yarn, longrope: context length of the original training.")
       .range(1, kMaxSize)
-      .only_with({"rope-type", "yarn"});
+      .only_with({"rope-type", "yarn|longrope"});
+  add_long_rope(table, model);
   table
       .add(
           "beta-fast", &model.beta_fast,
@@ -140,9 +163,9 @@ void add_attention(OptionTable& table, ModelConfig& model) {
       .only_with({"rope-type", "yarn"});
   table
       .add("rotary-attention-factor", &model.rotary_attention_factor,
-           "yarn: scale of queries and keys, instead of the one that follows from --mscale.")
-      .absent("from --mscale and --mscale-all-dim")
-      .only_with({"rope-type", "yarn"})
+           "yarn, longrope: scale of queries and keys, which otherwise follows from other options.")
+      .absent("from --mscale and --mscale-all-dim, or from --rotary-scaling-factor")
+      .only_with({"rope-type", "yarn|longrope"})
       .bounds = {0, 1e3, true, false};
   table
       .add("rope-no-truncate", &model.rope_no_truncate,
@@ -259,6 +282,24 @@ void check_layers_alike(const ModelConfig& model, Problems& problems) {
         "all layers rotate", problems);
 }
 
+// Both lists of factors, because the length of the samples may change.
+void check_long_rope(const ModelConfig& model, Problems& problems) {
+  if (model.rope_type != RopeType::LongRope) return;
+  const auto pairs = static_cast<size_t>(rotated_width(model) / 2);
+  for (const auto& [option, factors] : {std::pair("rope-short-factor", &model.rope_short_factor),
+                                        std::pair("rope-long-factor", &model.rope_long_factor)})
+    if (factors->size() != pairs)
+      problems.about(option, "rope-type")
+          .wrong("--{} has {} numbers, but --rope-type longrope rotates {} pairs of channels in each head",
+                 option, factors->size(), pairs)
+          .right("give {} numbers", pairs);
+  if (model.rotary_scaling_factor > 1 && model.original_max_position_embeddings < 2)
+    problems.about("original-max-position-embeddings", "rope-type")
+        .wrong("--original-max-position-embeddings {} is too short for --rope-type longrope",
+               model.original_max_position_embeddings)
+        .right("give at least 2");
+}
+
 }  // namespace
 
 void check_attention(const ModelConfig& model, Problems& problems) {
@@ -270,7 +311,7 @@ void check_attention(const ModelConfig& model, Problems& problems) {
   const int64_t head = head_width(model);
   const int64_t turned = rotated_width(model);
   constexpr int64_t kMost = 1024;
-  if (turned >= 2 && turned % 2 == 0 && turned <= kMost) return;
+  if (turned >= 2 && turned % 2 == 0 && turned <= kMost) return check_long_rope(model, problems);
   if (model.multi_latent_attention)
     problems.about("qk-pos-emb-head-dim")
         .wrong(

@@ -51,6 +51,8 @@ constexpr const char* kRopeFields[] = {"rotary_base",
                                        "mscale",
                                        "mscale_all_dim",
                                        "rotary_attention_factor",
+                                       "rope_short_factor",
+                                       "rope_long_factor",
                                        "rope_no_truncate"};
 constexpr const char* kLatentFields[] = {"q_lora_rank",         "kv_lora_rank", "qk_head_dim",
                                          "qk_pos_emb_head_dim", "v_head_dim",   "latent_norm_epsilon"};

@@ -2,6 +2,7 @@
 // ones in 'rope_theta' and 'rope_scaling'; files have any mixture of these.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -37,10 +38,11 @@ double needed(ConfigReader& rope, const char* name, double low, double high) {
   return value;
 }
 
-// The positions of the original training: a field of the file takes precedence over a field of the object.
+// The positions of the original training: a field of the file, or of its class, takes precedence over a field of the
+// object.
 int64_t original_positions(ConfigReader& from, ConfigReader& rope, const ModelConfig& model) {
   const char* name = "original_max_position_embeddings";
-  const bool outside = from.knows(name) && from.has(name);
+  const bool outside = from.knows(name) && !from.value(name).is_null();
   if (!outside && !rope.has(name)) return *model.max_position_embeddings;
   const json& value = outside ? from.value(name) : rope.value(name);
   const double positions = value.is_number() ? value.get<double>() : 0;
@@ -117,6 +119,43 @@ void read_llama3(ConfigReader& from, ConfigReader& rope, ModelConfig& model) {
                              model.rope_scaling_high_freq_factor, model.rope_scaling_low_freq_factor));
 }
 
+std::vector<RopeFactor> read_factors(ConfigReader& rope, const char* name, int64_t pairs) {
+  const json& values = rope.value(name);
+  const auto possible = [](const json& value) {
+    return value.is_number() && value.get<double>() > 0 && value.get<double>() <= kMostFactor;
+  };
+  std::vector<RopeFactor> factors;
+  if (!values.is_array() || std::ssize(values) != pairs ||
+      !std::all_of(values.begin(), values.end(), possible)) {
+    rope.problem(fmt::format("'{}' is {}; a list of {} numbers above 0 is needed", name,
+                             printable_json(values), pairs));
+    return factors;
+  }
+  for (const json& value : values) factors.push_back({value.get<double>()});
+  return factors;
+}
+
+void read_long_rope(ConfigReader& from, ConfigReader& rope, ModelConfig& model) {
+  model.rope_type = RopeType::LongRope;
+  model.original_max_position_embeddings = original_positions(from, rope, model);
+  const int64_t pairs = model.num_attention_heads > 0 ? rotated_width(model) / 2 : 0;
+  model.rope_short_factor = read_factors(rope, "short_factor", pairs);
+  model.rope_long_factor = read_factors(rope, "long_factor", pairs);
+  const double factor = rope.has("factor") ? rope.number("factor")
+                                           : static_cast<double>(*model.max_position_embeddings) /
+                                                 static_cast<double>(model.original_max_position_embeddings);
+  // Factors below 1 leave queries and keys as they are, as 1 does.
+  model.rotary_scaling_factor = std::clamp(factor, 1.0, kMostFactor);
+  if (factor > kMostFactor)
+    rope.problem(fmt::format("'factor' is {}; at most {} is possible", factor, kMostFactor));
+  if (factor > 1 && model.original_max_position_embeddings < 2)
+    rope.problem("'original_max_position_embeddings' is 1; at least 2 are needed");
+  model.rotary_attention_factor = rope.number_or_null("attention_factor");
+  constexpr double kMost = 1e3;
+  if (const auto c = model.rotary_attention_factor; c && !(*c > 0 && *c <= kMost))
+    rope.problem(fmt::format("'attention_factor' is {}; above 0 and up to {} are possible", *c, kMost));
+}
+
 void read_kind(ConfigReader& from, ConfigReader& rope, ModelConfig& model) {
   const bool latent = model.multi_latent_attention;
   const json type = rope.given("rope_type") ? rope.value("rope_type")
@@ -131,9 +170,12 @@ void read_kind(ConfigReader& from, ConfigReader& rope, ModelConfig& model) {
     read_yarn(from, rope, latent, model);
   } else if (type == "llama3") {
     read_llama3(from, rope, model);
+  } else if (type == "longrope") {
+    read_long_rope(from, rope, model);
   } else {
-    rope.problem(fmt::format("the type is {}; only the types default, linear, yarn and llama3 are supported",
-                             printable_json(type)));
+    rope.problem(
+        fmt::format("the type is {}; only the types default, linear, yarn, llama3 and longrope are supported",
+                    printable_json(type)));
   }
 }
 
@@ -163,8 +205,8 @@ const ConfigFields& rope_parameters_fields() {
                                     field({"truncate"}, true).or_null(),
                                     field({"low_freq_factor"}, nullptr),
                                     field({"high_freq_factor"}, nullptr),
-                                    unused({"short_factor"}),
-                                    unused({"long_factor"}),
+                                    field({"short_factor"}, nullptr),
+                                    field({"long_factor"}, nullptr),
                                     unused({"mrope_section"})};
   return kFields;
 }
@@ -216,6 +258,22 @@ void read_rope(ConfigReader& from, ModelConfig& model, const RopeStyle& style) {
 
 namespace {
 
+json factors_json(const std::vector<RopeFactor>& factors) {
+  json values = json::array();
+  for (const RopeFactor& factor : factors) values.push_back(factor.factor);
+  return values;
+}
+
+json long_rope_json(const ModelConfig& model) {
+  json rope{{"rope_type", "longrope"},
+            {"factor", model.rotary_scaling_factor},
+            {"original_max_position_embeddings", model.original_max_position_embeddings},
+            {"short_factor", factors_json(model.rope_short_factor)},
+            {"long_factor", factors_json(model.rope_long_factor)}};
+  if (model.rotary_attention_factor) rope["attention_factor"] = *model.rotary_attention_factor;
+  return rope;
+}
+
 // The scaling of frequencies as 'rope_scaling' has it; null if there is none.
 json scaling_json(const ModelConfig& model) {
   if (model.use_rope_scaling)
@@ -226,6 +284,7 @@ json scaling_json(const ModelConfig& model) {
             {"original_max_position_embeddings", model.rope_scaling_original_positions}};
   if (model.rotary_seq_len_interpolation_factor != 1)
     return {{"rope_type", "linear"}, {"factor", model.rotary_seq_len_interpolation_factor}};
+  if (model.rope_type == RopeType::LongRope) return long_rope_json(model);
   if (model.rope_type != RopeType::Yarn) return {};
   json rope{{model.multi_latent_attention ? "type" : "rope_type", "yarn"},
             {"factor", model.rotary_scaling_factor},
@@ -254,7 +313,7 @@ void write_rope(json& config, const ModelConfig& model, const RopeStyle& style) 
 
 ConfigFields window_rope_fields(const WindowRopeStyle& style) {
   ConfigFields fields{field({"rope_parameters"}, nullptr), field({"rope_scaling"}, nullptr).beyond_class(),
-                      field({"rope_theta"}, style.base).beyond_class(),
+                      field({style.base_name}, style.base).beyond_class(),
                       fixed("partial_rotary_factor", 1).beyond_class()};
   if (style.window_base_name != nullptr)
     fields.push_back(field({style.window_base_name}, style.window_base).beyond_class());
@@ -271,7 +330,7 @@ struct RopeOfKinds {
   json full = json::object(), sliding = json::object();
 };
 
-RopeOfKinds read_kinds_of_rope(ConfigReader& from) {
+RopeOfKinds read_kinds_of_rope(ConfigReader& from, const WindowRopeStyle& style) {
   static const ConfigFields kKinds{field({kFull}, nullptr), field({kSliding}, nullptr)};
   RopeOfKinds kinds;
   const json& nested = from.value("rope_parameters");
@@ -295,7 +354,8 @@ RopeOfKinds read_kinds_of_rope(ConfigReader& from) {
   else if (scaling.contains("type") && !scaling.contains("rope_type"))
     from.problem("'rope_scaling' says 'type', which transformers does not read here; call it 'rope_type'");
   else
-    kinds.full.update(scaling);
+    for (json* kind : {&kinds.full, style.scales_windows ? &kinds.sliding : nullptr})
+      if (kind != nullptr) kind->update(scaling);
   return kinds;
 }
 
@@ -315,7 +375,8 @@ bool same_rope(const ModelConfig& a, const ModelConfig& b) {
                     model.rope_scaling_original_positions, model.rotary_seq_len_interpolation_factor,
                     model.rope_type, model.rotary_scaling_factor, model.original_max_position_embeddings,
                     model.beta_fast, model.beta_slow, model.mscale, model.mscale_all_dim,
-                    model.rotary_attention_factor, model.rope_no_truncate);
+                    model.rotary_attention_factor, model.rope_no_truncate, model.rope_short_factor,
+                    model.rope_long_factor);
   };
   return values(a) == values(b);
 }
@@ -323,20 +384,21 @@ bool same_rope(const ModelConfig& a, const ModelConfig& b) {
 }  // namespace
 
 void read_window_rope(ConfigReader& from, ModelConfig& model, const WindowRopeStyle& style) {
-  const RopeOfKinds kinds = read_kinds_of_rope(from);
+  const RopeOfKinds kinds = read_kinds_of_rope(from, style);
   ModelConfig windowed = model;
-  model.rotary_base = from.number("rope_theta");
+  model.rotary_base = from.number(style.base_name);
   windowed.rotary_base =
       style.window_base_name != nullptr ? from.number(style.window_base_name) : style.window_base;
   read_rope_of_kind(from, kinds.full, kFull, model);
   read_rope_of_kind(from, kinds.sliding, kSliding, windowed);
-  const bool lost = style.window_base_name == nullptr && from.has("rope_theta") &&
-                    from.number("rope_theta") != style.window_base && !kinds.sliding.contains("rope_theta");
+  const bool lost = style.window_base_name == nullptr && from.has(style.base_name) &&
+                    from.number(style.base_name) != style.window_base &&
+                    !kinds.sliding.contains("rope_theta");
   if (lost)
     from.problem(
-        fmt::format("'rope_theta' is {}, which transformers gives to layers without a window alone: give "
+        fmt::format("'{}' is {}, which transformers gives to layers without a window alone: give "
                     "the base of each kind of layers in 'rope_parameters'",
-                    from.number("rope_theta")));
+                    style.base_name, from.number(style.base_name)));
   if (same_rope(windowed, model)) return;
   model.window_rotary_base = windowed.rotary_base;
   if (!turns_plainly(windowed))

@@ -28,8 +28,8 @@ void rotary(T* y, const T* x, const int32_t* positions, int64_t rows, const Rota
         double s = 0;
         double c = 0;
         sine_and_cosine(position * frequencies[i], s, c);
-        sine[i] = static_cast<Wide>(s);
-        cosine[i] = static_cast<Wide>(c);
+        sine[i] = static_cast<Wide>(s * shape.scale);
+        cosine[i] = static_cast<Wide>(c * shape.scale);
       });
     for (int64_t h = 0; h < shape.heads; ++h) {
       const T* from = in + h * shape.width;

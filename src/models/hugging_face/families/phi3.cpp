@@ -1,5 +1,5 @@
 // Phi-3 and Phi-4: Llamas whose queries, keys and values are in one tensor, and so are gates and outputs of the
-// feed-forward network. Positions beyond the original training (longrope) are not supported.
+// feed-forward network. Positions beyond the original training are rotated as LongRoPE has it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,15 +49,29 @@ ConfigFields phi3_fields() {
                  rope});
 }
 
+bool fits_rope(const ModelConfig& model) {
+  return turns_plainly(model) || model.rope_type == RopeType::LongRope;
+}
+
 ModelConfig read_phi3(ConfigReader& from) {
   ModelConfig model = read_decoder(from);
   read_head_width(from, model);
   read_rope(from, model, kPhi3Rope);
   read_one_window(from, model);
   // transformers takes every other type of a Phi-3 for longrope, or refuses it.
-  if (!turns_plainly(model))
-    from.problem("'rope_scaling': a Phi-3 has the types default and longrope, and only default is supported");
+  if (!fits_rope(model)) from.problem("'rope_scaling': a Phi-3 has the types default and longrope");
   return model;
+}
+
+// As published files have it: the positions are outside the object, and the factor follows from them.
+void write_long_rope(json& config, const ModelConfig& model) {
+  json& rope = config["rope_scaling"];
+  rope["type"] = rope["rope_type"];
+  config["original_max_position_embeddings"] = model.original_max_position_embeddings;
+  for (const char* other : {"rope_type", "original_max_position_embeddings"}) rope.erase(other);
+  const double follows = static_cast<double>(*model.max_position_embeddings) /
+                         static_cast<double>(model.original_max_position_embeddings);
+  if (std::max(1.0, follows) == model.rotary_scaling_factor) rope.erase("factor");
 }
 
 json phi3_json(const ModelConfig& model) {
@@ -68,13 +82,14 @@ json phi3_json(const ModelConfig& model) {
   config["model_type"] = "phi3";
   config["sliding_window"] = window_json(model);
   config["resid_pdrop"] = config["embd_pdrop"] = 0.0;
-  config["original_max_position_embeddings"] = *model.max_position_embeddings;
   write_rope(config, model, kPhi3Rope);
+  config["original_max_position_embeddings"] = *model.max_position_embeddings;
+  if (model.rope_type == RopeType::LongRope) write_long_rope(config, model);
   return config;
 }
 
 std::vector<std::string> phi3_misses(const ModelConfig& model) {
-  return not_met({{turns_plainly(model), "no scaling of rope"}}, decoder_misses(model));
+  return not_met({{fits_rope(model), "no scaling of rope but longrope"}}, decoder_misses(model));
 }
 
 TensorNames phi3_names() {

@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kRotaryThreads)
       double s = 0;
       double c = 0;
       cpu::sine_and_cosine(position * frequencies.at[i], s, c);
-      sine[i] = static_cast<Wide>(s);
-      cosine[i] = static_cast<Wide>(c);
+      sine[i] = static_cast<Wide>(s * shape.scale);
+      cosine[i] = static_cast<Wide>(c * shape.scale);
     }
     __syncthreads();
     while (p < all) {
