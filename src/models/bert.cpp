@@ -9,27 +9,33 @@ BertEmbedding::BertEmbedding(BlockBuilder& builder, const ModelConfig& config, i
       row_part_(builder.row_part()),
       key_(philox_key(builder.seed(), "embedding.dropout")),
       embedding_(builder, "embedding", padded_vocab, added_tables(config, config.num_tokentypes),
-                 config.hidden_size, {Init::Kind::Normal, config.init_method_std}),
-      norm_(builder, "embedding.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon) {}
+                 embedding_width(config), {Init::Kind::Normal, config.init_method_std}),
+      norm_(builder, "embedding.norm", embedding_width(config), norm_form(config)) {
+  if (embedding_width(config) != config.hidden_size)
+    projection_.emplace(builder, "embedding.projection", config.hidden_size, embedding_width(config),
+                        Init{Init::Kind::Normal, config.init_method_std});
+}
 
 Tensor BertEmbedding::forward(Run& run, Tensor no_input, Saved& saved) const {
   Run keeping_run =
       run.keeping_in(*run.keep);  // backward of the norm reads it, after an outgoing message is released
   const Tensor y = norm_.forward(run, embedding_.forward(keeping_run, no_input, saved), saved);
   if (dropout_ > 0 && run.training) drop_activation(run, y, y, dropout_, key_, row_part_);
-  return y;
+  return projection_ ? projection_->forward(run, y, saved) : y;
 }
 
 Tensor BertEmbedding::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  Tensor dnorm = dy;
+  Tensor dnorm = projection_ ? projection_->backward_input(run, dy, saved) : dy;
   if (dropout_ > 0 && run.training) {
-    dnorm = run.flow->take(run.dtype, dy.shape);
-    drop_activation(run, dnorm, dy, dropout_, key_, row_part_);
+    const Tensor dropped = dnorm;
+    dnorm = run.flow->take(run.dtype, dropped.shape);
+    drop_activation(run, dnorm, dropped, dropout_, key_, row_part_);
   }
   return embedding_.backward_input(run, norm_.backward_input(run, dnorm, saved), saved);
 }
 
 void BertEmbedding::backward_weight(Run& run, Saved& saved) const {
+  if (projection_) projection_->backward_weight(run, saved);
   norm_.backward_weight(run, saved);
   embedding_.backward_weight(run, saved);
 }
@@ -152,10 +158,11 @@ void PooledHead::backward_weight(Run& run, Saved& saved) const {
 
 BertHead::BertHead(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
                    bool pairs, int64_t chunk_rows)
-    : dense_(builder, "head.dense", config.hidden_size, config.hidden_size,
-             {Init::Kind::Normal, config.init_method_std}),
-      activation_(builder, "head.activation", activation_form(config)),
-      norm_(builder, "head.norm", config.hidden_size, Normalization::LayerNorm, config.norm_epsilon),
+    : dense_(builder, "head.dense", embedding_width(config), config.hidden_size,
+             {Init::Kind::Normal, config.init_method_std},
+             !config.disable_bias_linear || config.add_head_bias),
+      activation_(builder, "head.activation", head_activation_form(config)),
+      norm_(builder, "head.norm", embedding_width(config), norm_form(config)),
       loss_(builder, "head", builder.tied(tokens, "head"), *config.vocab_size, chunk_rows,
             builder.sharded("head.bias", {padded_vocab}, 0, {Init::Kind::Zeros}, false)) {
   if (pairs)
@@ -189,6 +196,22 @@ void BertHead::backward_weight(Run& run, Saved& saved) const {
   norm_.backward_weight(run, saved);
   dense_.backward_weight(run, saved);
   if (pair_) pair_->backward_weight(run, saved);
+}
+
+NormedHead::NormedHead(Norm norm, std::unique_ptr<Layer> head)
+    : norm_(std::move(norm)), head_(std::move(head)) {}
+
+Tensor NormedHead::forward(Run& run, Tensor x, Saved& saved) const {
+  return head_->forward(run, norm_.forward(run, x, saved), saved);
+}
+
+Tensor NormedHead::backward_input(Run& run, Tensor no_gradient, Saved& saved) const {
+  return norm_.backward_input(run, head_->backward_input(run, no_gradient, saved), saved);
+}
+
+void NormedHead::backward_weight(Run& run, Saved& saved) const {
+  head_->backward_weight(run, saved);
+  norm_.backward_weight(run, saved);
 }
 
 }  // namespace trifold

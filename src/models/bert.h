@@ -7,6 +7,7 @@
 // C = width, V = padded vocabulary, n = samples whose first row is on this rank.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,9 @@
 
 namespace trifold {
 
-// First block: the sum of token, position and sentence embeddings, norm, dropout. {} -> [R, C]
+// First block: the sum of token, position and sentence embeddings, norm, dropout; then, if the embedding is not as wide as
+// the model, a dense layer (Clark et al., "ELECTRA", ICLR 2020). {} -> [R, C]. Parameters embedding.*, embedding.norm.* and
+// embedding.projection.{weight, bias}.
 class BertEmbedding final : public Layer {
  public:
   BertEmbedding(BlockBuilder& builder, const ModelConfig& config, int64_t padded_vocab);
@@ -33,6 +36,7 @@ class BertEmbedding final : public Layer {
   PhiloxKey key_;
   VocabEmbedding embedding_;
   Norm norm_;
+  std::optional<WholeLinear> projection_;
 };
 
 // The samples [first, first + count) whose first rows are in rows [begin, begin + rows) of a micro-batch. Sample
@@ -89,7 +93,8 @@ class PooledHead {
 };
 
 // Last block: logits of all tokens = norm(gelu(dense(x))) E^T + bias, with E the token embedding, and the losses.
-// Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and the parameters of PooledHead.
+// All of them are as wide as the embedding. Parameters head.dense.{weight, bias}, head.norm.{gain, bias}, head.bias [V], and the parameters of PooledHead. The dense
+// layer and the norm have biases as the model says.
 class BertHead final : public Layer {
  public:
   // `pairs`: whether it has a PooledHead. `chunk_rows` as in VocabCrossEntropy.
@@ -106,6 +111,22 @@ class BertHead final : public Layer {
   Norm norm_;
   VocabCrossEntropy loss_;
   std::optional<PooledHead> pair_;
+};
+
+// A head after the final norm, which a model has whose layers do not end with norms of their sums (--pre-norm). The norm
+// is registered before the head, as final_norm.
+class NormedHead final : public Layer {
+ public:
+  NormedHead(Norm norm, std::unique_ptr<Layer> head);
+  Tensor forward(Run& run, Tensor x, Saved& saved) const override;                   // [R, C] -> {}
+  Tensor backward_input(Run& run, Tensor no_gradient, Saved& saved) const override;  // {} -> [R, C]
+  void backward_weight(Run& run, Saved& saved) const override;
+  bool adds_in_forward() const override { return head_->adds_in_forward(); }
+  bool weight_backward_reads_weights() const override { return head_->weight_backward_reads_weights(); }
+
+ private:
+  Norm norm_;
+  std::unique_ptr<Layer> head_;
 };
 
 }  // namespace trifold

@@ -2,6 +2,7 @@
 #include "config/subjects/text.h"
 #include "core/error.h"
 #include "models/bert_tasks.h"
+#include "models/gpt.h"
 #include "models/language_family.h"
 #include "tasks/bert_samples.h"
 #include "text/synthetic.h"
@@ -21,18 +22,25 @@ std::unique_ptr<Layer> make_bert_embedding(BlockBuilder& builder, const ModelCon
 std::unique_ptr<Layer> make_bert_layer(BlockBuilder& builder, const std::string& name,
                                        const TransformerShape& shape) {
   TransformerShape bert = shape;
-  bert.norms = {.input = false, .sum = true};
   bert.scores.sight = AttentionSight::Both;
   return std::make_unique<TransformerBlock>(builder, name, bert);
+}
+
+std::unique_ptr<Layer> head_of_task(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
+                                    int64_t padded_vocab, int64_t chunk_rows) {
+  if (config.bert_head == HeadKind::Classes) return std::make_unique<ClassHead>(builder, config);
+  if (config.bert_head == HeadKind::Span) return std::make_unique<SpanHead>(builder, config);
+  return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head,
+                                    chunk_rows);
 }
 
 std::unique_ptr<Layer> make_bert_head(BlockBuilder& builder, const ModelConfig& config, ParamId tokens,
                                       int64_t padded_vocab, int64_t chunk_rows,
                                       const std::optional<FurtherLayers>& /*further*/) {
-  if (config.bert_head == HeadKind::Classes) return std::make_unique<ClassHead>(builder, config);
-  if (config.bert_head == HeadKind::Span) return std::make_unique<SpanHead>(builder, config);
-  return std::make_unique<BertHead>(builder, config, tokens, padded_vocab, !config.bert_no_binary_head,
-                                    chunk_rows);
+  if (!config.pre_norm) return head_of_task(builder, config, tokens, padded_vocab, chunk_rows);
+  Norm norm(builder, "final_norm", config.hidden_size, norm_form(config));
+  return std::make_unique<NormedHead>(std::move(norm),
+                                      head_of_task(builder, config, tokens, padded_vocab, chunk_rows));
 }
 
 const char* bert_head_rows(const ModelConfig& config) {

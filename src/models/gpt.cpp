@@ -58,6 +58,16 @@ ActivationForm activation_form(const ModelConfig& config) {
   return config.gelu == GeluKind::Erf ? ActivationKind::GeluErf : ActivationKind::Gelu;
 }
 
+ActivationForm head_activation_form(const ModelConfig& config) {
+  ModelConfig plain = config;
+  plain.swiglu = plain.geglu = plain.quick_geglu = false;
+  return activation_form(plain);
+}
+
+NormForm norm_form(const ModelConfig& config) {
+  return {config.normalization, config.norm_epsilon, gain_offset(config), !config.disable_bias_norm};
+}
+
 namespace {
 
 ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId tokens, int64_t padded_vocab,
@@ -68,10 +78,6 @@ ParamId head_weight(BlockBuilder& builder, const ModelConfig& config, ParamId to
   return builder.table(part.parts == 1
                            ? builder.sharded("head.weight", shape, 0, init, true)
                            : builder.sharded_part("head.weight", shape, part.index, part.parts, init, true));
-}
-
-NormForm norm_form(const ModelConfig& config) {
-  return {config.normalization, config.norm_epsilon, gain_offset(config)};
 }
 
 LogitForm logit_form(const ModelConfig& config) {

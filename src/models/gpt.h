@@ -81,7 +81,10 @@ std::unique_ptr<Layer> make_gpt_head_part(BlockBuilder& builder, const ModelConf
 // The vocabulary size, rounded up to a multiple of make_vocab_size_divisible_by * tensor-parallel size.
 int64_t padded_vocab_size(const ModelConfig& config, int tensor_parallel);
 
-// The activation of the feed-forward networks, and of a BERT's head.
+// The activation of the feed-forward networks; and of a BERT's head, which has the same or, in place of gates, GELU.
 ActivationForm activation_form(const ModelConfig& config);
+ActivationForm head_activation_form(const ModelConfig& config);
+// The form of the model's norms.
+NormForm norm_form(const ModelConfig& config);
 
 }  // namespace trifold

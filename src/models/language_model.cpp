@@ -65,6 +65,7 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.shared_gate = config.moe_shared_expert_gate;
   shape.mlp_tiles = layout.tiled_mlp;
   shape.norm = config.normalization;
+  shape.norm_bias = !config.disable_bias_norm;
   shape.activation = activation_form(config);
   shape.bias = !config.disable_bias_linear;
   shape.query_key_value_bias = config.add_qkv_bias;
@@ -94,15 +95,19 @@ TransformerShape shape_of(const ModelConfig& config, const MeshConfig& layout) {
   shape.scores.sinks = config.softmax_type == SoftmaxType::Learnable;
   shape.norm_eps = config.norm_epsilon;
   shape.gain_offset = gain_offset(config);
-  shape.norms = {.input = config.norm_position != NormPosition::Output,
-                 .output = config.norm_position != NormPosition::Input};
+  if (normalizes_sums(config))
+    shape.norms = {.input = false, .sum = true};
+  else
+    shape.norms = {.input = config.norm_position != NormPosition::Output,
+                   .output = config.norm_position != NormPosition::Input,
+                   .attention_input = !config.no_first_norm};
   shape.order = part_order(config.parallel_residual);
   shape.residual_multiplier = config.residual_multiplier;
   shape.init_std = config.init_method_std;
   // GPT-2 scales the initial projections into the residual stream by their number, two per layer; BERT, which
   // normalises the sum, does not.
   shape.output_init_std = config.init_method_std;
-  if (family_of_model(config).scales_residual_init)
+  if (!normalizes_sums(config))
     shape.output_init_std /= std::sqrt(2.0 * static_cast<double>(config.num_layers));
   shape.hidden_dropout = config.hidden_dropout;
   shape.attention_dropout = config.attention_dropout;

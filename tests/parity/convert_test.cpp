@@ -71,13 +71,16 @@ TEST_F(Convert, GivesBackEveryBit) {
       }
 }
 
-// Modules that predict further tokens have copies of the embedding and of the output weight.
-TEST_F(Convert, RefusesModulesWithAnotherEmbedding) {
+// Modules that predict further tokens have copies of the embedding and of the output weight. Without the module that has
+// another one, the model has those before it and the rest of its weights.
+TEST_F(Convert, DropsModulesWithAnotherEmbedding) {
   const std::string name = "model.layers.3.embed_tokens.weight";
+  const Converted whole = import(golden("hf_deepseek_modules"), at("whole"));
+  ASSERT_EQ(whole.model.mtp_num_layers, 2);
   const std::string model = changed([](json&) {}, "hf_deepseek_modules");
-  const SafetensorsModel files(model);
-  const SafetensorsModel::Entry& entry = files.tensors().at(name);
   {
+    const SafetensorsModel files(model);
+    const SafetensorsModel::Entry& entry = files.tensors().at(name);
     std::fstream file(entry.file->path(), std::ios::in | std::ios::out | std::ios::binary);
     ASSERT_TRUE(file);
     uint64_t header = 0;
@@ -85,10 +88,29 @@ TEST_F(Convert, RefusesModulesWithAnotherEmbedding) {
     file.seekp(static_cast<std::streamoff>(sizeof header + header) + entry.tensor->begin + 1);
     file.put('\x3f');
   }
-  const std::string text = refusal(model);
-  EXPECT_NE(text.find("tensor " + name + " has other values than model.embed_tokens.weight"),
-            std::string::npos)
-      << text;
+  std::vector<std::string> notes;
+  ConvertConfig config;
+  config.load = model;
+  config.save = at("in");
+  const Converted in = import_model(config, [&](const std::string& note) { notes.push_back(note); });
+  EXPECT_EQ(in.model.mtp_num_layers, 1);
+  ASSERT_FALSE(notes.empty());
+  EXPECT_EQ(notes[0],
+            name +
+                " differs from model.embed_tokens.weight, which a module that predicts further tokens "
+                "shares: the model gets 1 of its 2 modules");
+  CheckpointReader before(whole.to), after(in.to);
+  const CheckpointDifference difference = trifold::difference(before, after);
+  EXPECT_TRUE(difference.tensors.empty() && difference.only_right.empty()) << to_text(difference);
+  ASSERT_FALSE(difference.only_left.empty());
+  for (const std::string& dropped : difference.only_left)
+    EXPECT_TRUE(dropped.starts_with("mtp.1.")) << dropped;
+}
+
+// A config.json may announce more modules than a model can have, and have none in its files.
+TEST_F(Convert, ReadsTheFirstOfManyModules) {
+  const auto seven = [](json& config) { config["num_nextn_predict_layers"] = 7; };
+  EXPECT_EQ(import(changed(seven, "hf_deepseek_v3"), at("none")).model.mtp_num_layers, 0);
 }
 
 TEST_F(Convert, RoundsToTheTypeThatIsAskedFor) {
@@ -236,7 +258,7 @@ TEST_F(Convert, RefusesAModelItCannotCompute) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(refusal(changed([](json& c) {
               c["model_type"] = "bloom";
-            })).find("bert, roberta, xlm-roberta and distilbert are supported"),
+            })).find("bert, roberta, xlm-roberta, distilbert, modernbert and electra are supported"),
             std::string::npos);
   EXPECT_NE(refusal(changed([](json& c) { c["n_head"] = 7; })).find("config.json"), std::string::npos);
 }
@@ -277,6 +299,19 @@ TEST_F(Convert, RefusesEncodersAndOptsItCannotCompute) {
   expect("hf_distilbert", "activation", "relu", "\"relu\"; only \"gelu_new\"");
   expect("hf_distilbert", "architectures", {"DistilBertForQuestionAnswering"},
          "\"DistilBertForQuestionAnswering\"; only \"DistilBertForMaskedLM\" is supported");
+  expect("hf_electra", "architectures", {"ElectraForPreTraining"},
+         "\"ElectraForPreTraining\"; only \"ElectraForMaskedLM\" is supported");
+  expect("hf_modernbert", "architectures", {"ModernBertForTokenClassification"},
+         "\"ModernBertForTokenClassification\"; only \"ModernBertForMaskedLM\" is supported");
+  expect("hf_modernbert", "classifier_activation", "gelu_new", "not 'hidden_activation'");
+  expect("hf_modernbert", "hidden_activation", "silu", "\"silu\"; only \"gelu_new\"");
+  expect("hf_modernbert", "decoder_bias", false, "false; only true is supported");
+  expect("hf_modernbert", "attention_dropout", 0.1, "0.1; only 0.0 is supported");
+  expect("hf_modernbert", "global_attn_every_n_layers", 0, "0; a number from 1 is needed");
+  expect("hf_modernbert", "local_attention", -2, "-2; a whole number from 0");
+  expect("hf_modernbert", "layer_types", {"full_attention", "chunked_attention"},
+         "[\"full_attention\",\"chunked_attention\"]; only layers of");
+  expect("hf_modernbert", "tie_word_embeddings", false, "false; only true is supported");
 }
 
 // The rows of no position decide where positions begin, so other rows are another model, also with tensors of the same
@@ -299,6 +334,17 @@ TEST_F(Convert, KeepsTheRowsOfNoPosition) {
   EXPECT_NE(refusal_to_export(roberta.to, "bert").find("BERT: --position-embedding-offset 0"),
             std::string::npos)
       << refusal_to_export(roberta.to, "bert");
+}
+
+// What a ModernBERT has and other encoders have not, and the other way round.
+TEST_F(Convert, TellsEncodersApart) {
+  const Converted modern = import(golden("hf_modernbert"), at("modern"));
+  EXPECT_EQ(modern.model.window_size, (WindowSize{3, 3}));
+  EXPECT_TRUE(modern.model.pre_norm && modern.model.no_first_norm && modern.model.disable_bias_norm);
+  EXPECT_NE(refusal_to_export(modern.to, "distilbert").find("DistilBERT: "), std::string::npos);
+  const Converted distilled = import(golden("hf_distilbert"), at("distilled"));
+  EXPECT_NE(refusal_to_export(distilled.to, "modernbert").find("ModernBERT: --pre-norm, --no-first-norm"),
+            std::string::npos);
 }
 
 // A run of ours becomes the first family of the table that has its types of tokens and its rows of no position.

@@ -66,6 +66,37 @@ std::unique_ptr<TransformerBlock> post_norm(BlockBuilder& b, TransformerShape sh
   return transformer(b, shape);
 }
 
+// The output layers read a token table that another layer owns; here it stands alone.
+ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
+
+// As the first layer of ModernBERT, or a later one with a window on both sides.
+TransformerShape modern_shape(bool first, double dropout, bool selective = false) {
+  TransformerShape shape = block_shape(dropout, selective);
+  shape.norms.attention_input = !first;
+  shape.norm_bias = shape.bias = false;
+  shape.activation = ActivationKind::GegluErf;
+  shape.rotary_frequencies = {1.0};
+  shape.scores.sight = AttentionSight::Both;
+  if (!first) shape.scores.left = shape.scores.right = 1;
+  return shape;
+}
+
+ModelConfig modern_model(double dropout) {
+  ModelConfig config = tiny_model(dropout);
+  config.model_type = ModelType::Bert;
+  config.position_embedding_type = PositionEmbedding::Rope;
+  config.num_tokentypes = 0;
+  config.geglu = config.pre_norm = true;
+  config.disable_bias_linear = config.disable_bias_norm = true;
+  return config;
+}
+
+std::unique_ptr<NormedHead> normed(BlockBuilder& b, const ModelConfig& config, bool pairs) {
+  Norm norm(b, "final_norm", kWidth, norm_form(config));
+  return std::make_unique<NormedHead>(std::move(norm),
+                                      std::make_unique<BertHead>(b, config, lone_table(b), 16, pairs));
+}
+
 // Blocks with norms of outputs, or with parallel parts; all with a multiplier of the parts' outputs.
 std::unique_ptr<TransformerBlock> joined(BlockBuilder& b, TransformerShape shape, PartNorms norms,
                                          PartOrder order = PartOrder::OneAfterAnother) {
@@ -130,6 +161,20 @@ GradientCase query_key_value(int64_t kv_heads, bool bias, bool rotary, std::opti
           stream(kWidth), columns(16)};
 }
 
+// The rotated part of each head, half of it, has a factor, and norms have no biases.
+GradientCase scaled_query_key_value(int64_t kv_heads) {
+  QueryKeyValueShape shape{kWidth, kNormal, true, {}, Normalization::LayerNorm};
+  shape.rotary_frequencies = {0.7};
+  shape.rotary_scale = 1.25;
+  shape.norm_bias = false;
+  return {"QueryKeyValue",
+          [=](BlockBuilder& b) {
+            return std::make_unique<Projected<QueryKeyValue>>(
+                b, AttentionHeads(b.mesh(), "a", 4, kv_heads, 4), shape);
+          },
+          stream(kWidth), columns(16)};
+}
+
 GradientCase latent(int64_t query_rank, int64_t value, int64_t width, std::optional<Normalization> norm) {
   const LatentProjectionsShape shape{kWidth, query_rank, 5, 3, value, kNormal, {1.0, 0.3}, 1.25, norm, 1e-6};
   return {"LatentProjections",
@@ -162,9 +207,6 @@ ModelConfig tiny_llama() {
   config.normalization = Normalization::RmsNorm;
   return config;
 }
-
-// The output layers read a token table that another layer owns; here it stands alone.
-ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
 
 // The last of two modules that predict further tokens, whose embedding is the output weight too, or not.
 std::unique_ptr<PredictionModule> prediction(BlockBuilder& b, const TransformerShape& layer, bool recompute,
@@ -244,6 +286,11 @@ std::vector<GradientCase> cases_without_experts() {
          return std::make_unique<Norm>(b, "norm", kWidth, NormForm{Normalization::RmsNorm, 1e-5, 1});
        },
        rows, rows},
+      {"Norm",
+       [](B& b) {
+         return std::make_unique<Norm>(b, "norm", kWidth, NormForm{Normalization::LayerNorm, 1e-5, 0, false});
+       },
+       rows, rows},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::Gelu); },
        columns(kWidth), columns(kWidth)},
       {"Activation", [](B& b) { return std::make_unique<Activation>(b, "act", ActivationKind::GeluErf); },
@@ -265,6 +312,8 @@ std::vector<GradientCase> cases_without_experts() {
       {"AttentionCoreWithSinks",
        [](B& b) { return attention(b, 0.3, {.left = 2, .soft_cap = 1.5, .sinks = true}); }, packed(3, kWidth),
        columns(kWidth)},
+      scaled_query_key_value(4),
+      scaled_query_key_value(2),
       query_key_value(4, true, false, {}),
       query_key_value(4, false, true, {}),
       query_key_value(4, true, true, Normalization::LayerNorm),
@@ -496,6 +545,38 @@ std::vector<GradientCase> cases_without_experts() {
       {"BertHead",
        [](B& b) { return std::make_unique<BertHead>(b, tiny_model(0.0), lone_table(b), 16, true); }, rows,
        none},
+      {"BertEmbedding", [](B& b) { return std::make_unique<BertEmbedding>(b, modern_model(0.4), 16); }, none,
+       rows},
+      {"BertHead",
+       [](B& b) { return std::make_unique<BertHead>(b, modern_model(0.0), lone_table(b), 16, false); }, rows,
+       none},
+      {"BertEmbedding",
+       [](B& b) {
+         ModelConfig config = tiny_model(0.4);
+         config.embedding_size = 6;
+         return std::make_unique<BertEmbedding>(b, config, 16);
+       },
+       none, rows},
+      {"BertHead",
+       [](B& b) {
+         ModelConfig config = tiny_model(0.0);
+         config.embedding_size = 6;
+         return std::make_unique<BertHead>(b, config, b.sharded("tokens", {16, 6}, 0, kNormal, true), 16,
+                                           true);
+       },
+       rows, none},
+      {"NormedHead", [](B& b) { return normed(b, modern_model(0.0), false); }, rows, none},
+      {"NormedHead", [](B& b) { return normed(b, modern_model(0.0), true); }, rows, none},
+      {"WholeLinear", [](B& b) { return std::make_unique<WholeLinear>(b, "w", 7, kWidth, kNormal, false); },
+       rows, stream(7)},
+      {"TransformerBlock", [](B& b) { return transformer(b, modern_shape(true, 0.2)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, modern_shape(true, 0.0, true)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, modern_shape(false, 0.0)); }, rows, rows},
+      {"TransformerBlock", [](B& b) { return transformer(b, tiled(modern_shape(false, 0.2, true))); }, rows,
+       rows},
+      {"Recompute",
+       [](B& b) { return std::make_unique<Recompute>(b, transformer(b, modern_shape(true, 0.2))); }, rows,
+       rows},
       {"ClassHead", [](B& b) { return std::make_unique<ClassHead>(b, tiny_classifier(0.0)); }, rows, none},
       {"ClassHead", [](B& b) { return std::make_unique<ClassHead>(b, tiny_classifier(0.4)); }, rows, none},
       {"SpanHead", [](B& b) { return std::make_unique<SpanHead>(b, tiny_model(0.0)); }, rows, none},

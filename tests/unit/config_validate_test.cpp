@@ -98,16 +98,42 @@ const std::vector<ValidateCase>& cases() {
        [](C& c) { c.model.group_query_attention = true, c.model.num_query_groups = 0; }},
       {"--rotary-base 500000 has no effect without --position-embedding-type rope",
        [](C& c) { c.model.rotary_base = 500000; }},
-      {"--swiglu is not possible with --model-type bert: leave it out",
-       [](C& c) { c.model.model_type = ModelType::Bert, c.model.swiglu = true; }},
-      {"--squared-relu is not possible with --model-type bert: leave it out",
-       [](C& c) { c.model.model_type = ModelType::Bert, c.model.squared_relu = true; }},
+      {"--num-experts 4 is not possible with --model-type bert: leave it out",
+       [](C& c) { c.model.model_type = ModelType::Bert, c.model.num_experts = 4; }},
+      {"--norm-position output has no effect without --pre-norm",
+       [](C& c) { c.model.model_type = ModelType::Bert, c.model.norm_position = NormPosition::Output; }},
+      {"--no-first-norm has no effect without --pre-norm",
+       [](C& c) { c.model.model_type = ModelType::Bert, c.model.no_first_norm = true; }},
+      {"--parallel-residual one_norm has no effect without --pre-norm",
+       [](C& c) {
+         c.model.model_type = ModelType::Bert, c.model.parallel_residual = ParallelResidual::OneNorm;
+       }},
+      {"--no-first-norm is not possible with --norm-position output",
+       [](C& c) { c.model.no_first_norm = true, c.model.norm_position = NormPosition::Output; }},
+      {"--no-first-norm is not possible with --parallel-residual two_norms",
+       [](C& c) { c.model.no_first_norm = true, c.model.parallel_residual = ParallelResidual::TwoNorms; }},
+      {"--pre-norm has no effect with --model-type gpt", [](C& c) { c.model.pre_norm = true; }},
+      {"--add-head-bias has no effect without --disable-bias-linear",
+       [](C& c) { c.model.model_type = ModelType::Bert, c.model.add_head_bias = true; }},
+      {"--disable-bias-norm has no effect with --normalization RMSNorm, which has no biases",
+       [](C& c) { c.model.disable_bias_norm = true, c.model.normalization = Normalization::RmsNorm; }},
+      {"--rope-long-factor 2 has no effect without --rope-type longrope",
+       [](C& c) { c.model.rope_long_factor = {{2}}; }},
+      {"--rope-short-factor has 1 numbers, but --rope-type longrope rotates 16 pairs of channels in each head",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope, c.model.rope_type = RopeType::LongRope;
+         c.model.rope_short_factor = {{2}}, c.model.rope_long_factor.assign(16, {3});
+       }},
+      {"--use-rope-scaling is not possible with --rope-type longrope",
+       [](C& c) {
+         c.model.position_embedding_type = PositionEmbedding::Rope, c.model.rope_type = RopeType::LongRope;
+         c.model.use_rope_scaling = true;
+         c.model.rope_short_factor.assign(16, {2}), c.model.rope_long_factor.assign(16, {3});
+       }},
       {"--squared-relu is not possible with --swiglu: give one of them",
        [](C& c) { c.model.squared_relu = c.model.swiglu = true; }},
       {"--gelu erf has no effect with --squared-relu",
        [](C& c) { c.model.squared_relu = true, c.model.gelu = GeluKind::Erf; }},
-      {"--normalization RMSNorm is not possible with --model-type bert",
-       [](C& c) { c.model.model_type = ModelType::Bert, c.model.normalization = Normalization::RmsNorm; }},
       {"--untie-embeddings-and-output-weights is not possible with --model-type bert",
        [](C& c) {
          c.model.model_type = ModelType::Bert, c.model.untie_embeddings_and_output_weights = true;

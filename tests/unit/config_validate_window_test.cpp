@@ -89,5 +89,29 @@ TEST(LayerKinds, FollowFromPatterns) {
   EXPECT_EQ(layers.of_layer[4], layers.of_layer[0]);
 }
 
+// The first layer's attention has no norm: a kind of its own.
+TEST(LayerKinds, TheFirstLayerMayLackANorm) {
+  ModelConfig model = with_window().model;
+  model.window_attn_skip_freq = "[0,1,1,0,1,1]";
+  model.no_first_norm = true;
+  const LayerKinds layers = layer_kinds(model);
+  ASSERT_EQ(layers.kinds.size(), 3U);
+  const LayerKind& first = layers.kinds[layers.of_layer[0]];
+  EXPECT_EQ(first.name, "layer without a norm before attention");
+  EXPECT_TRUE(first.model.no_first_norm);
+  EXPECT_EQ(layers.kinds[layers.of_layer[3]].name, "layer");
+  EXPECT_FALSE(layers.kinds[layers.of_layer[3]].model.no_first_norm);
+  EXPECT_EQ(layers.of_layer[1], layers.of_layer[5]);
+}
+
+TEST(RopeFactor, IsANumberAboveZero) {
+  EXPECT_EQ(RopeFactor::parse("1.0800000429153442").factor, 1.0800000429153442);
+  EXPECT_EQ(RopeFactor::parse("1.0800000429153442").text(), "1.0800000429153442");
+  for (const char* text : {"", "0", "-1", "nan", "inf", "1,2", "1e7"})
+    EXPECT_NE(test::error_of([&] { RopeFactor::parse(text); }).find("give numbers above 0"),
+              std::string::npos)
+        << text;
+}
+
 }  // namespace
 }  // namespace trifold

@@ -46,10 +46,14 @@ TEST_P(HuggingFaceFields, AreThoseOfTheClassWithItsDefaults) {
     EXPECT_EQ(field.at("of_class"), theirs) << name;
   }
   const json& theta = family.at("rope_theta");
-  const char* const base = ours.contains("rotary_emb_base") ? "rotary_emb_base" : "rope_theta";
-  EXPECT_EQ(ours.contains(base) ? ours.at(base).at("default") : json(), theta);
-  const char* const local = "rope_local_base_freq";
-  EXPECT_EQ(ours.contains(local) ? ours.at(local).at("default") : json(), family.value(local, json()));
+  const auto default_of = [&](std::initializer_list<const char*> fields) {
+    for (const char* field : fields)
+      if (ours.contains(field)) return ours.at(field).at("default");
+    return json();
+  };
+  EXPECT_EQ(default_of({"rotary_emb_base", "global_rope_theta", "rope_theta"}), theta);
+  EXPECT_EQ(default_of({"rope_local_base_freq", "local_rope_theta"}),
+            family.value("rope_local_base_freq", json()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HuggingFaceFields,

@@ -81,7 +81,7 @@ Flops flops_of_layer(const ModelConfig& config, const MeshConfig& layout) {
   flops.shared = first + second;
   flops.weight += flops.shared;
   // A layer that is repeated leaves out its tiled network, of which it keeps the input alone, unless a norm reads the sum.
-  if (layout.recompute_granularity == RecomputeGranularity::Full && !family_of_model(config).normalizes_sums)
+  if (layout.recompute_granularity == RecomputeGranularity::Full && !normalizes_sums(config))
     flops.input -= first + second;
   return flops;
 }

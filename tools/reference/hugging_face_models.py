@@ -122,14 +122,36 @@ DISTILBERT = {"model_type": "distilbert", "architectures": ["DistilBertForMasked
               "n_layers": 2, "n_heads": 2, "hidden_dim": 22, "max_position_embeddings": POSITIONS, "activation": "gelu",
               "dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.12, "sinusoidal_pos_embds": False,
               "pad_token_id": None, "tie_word_embeddings": True}
+MODERNBERT = {"model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"], "vocab_size": VOCABULARY, "hidden_size": 12,
+              "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 14, "hidden_activation": "gelu",
+              "classifier_activation": "gelu", "max_position_embeddings": POSITIONS, "initializer_range": 0.12, "norm_eps": 1e-5,
+              "norm_bias": False, "attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True,
+              "attention_dropout": 0.0, "embedding_dropout": 0.0, "mlp_dropout": 0.0, "global_attn_every_n_layers": 3,
+              "local_attention": 6, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "pad_token_id": None,
+              "tie_word_embeddings": True}
+ELECTRA = {**ROBERTA, "model_type": "electra", "architectures": ["ElectraForMaskedLM"], "hidden_size": 16, "embedding_size": 10,
+           "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "pad_token_id": None}
 HUNYUAN = {**QWEN3_DENSE, "model_type": "hunyuan_v1_dense", "architectures": ["HunYuanDenseV1ForCausalLM"]}
 for name in ("use_sliding_window", "sliding_window", "max_window_layers"):
     del HUNYUAN[name]
 PUBLISHED = {config["model_type"]: config for config in (MISTRAL, MINISTRAL, QWEN2_DENSE, QWEN3_DENSE, PHI3, GLM4, KIMI, NEOX,
                                                          STARCODER2, GEMMA2, GEMMA3, OLMO2, OLMO3, GRANITE, SMOLLM3, GPT_OSS,
-                                                         OPT, ROBERTA, XLM_ROBERTA, DISTILBERT, HUNYUAN)}
+                                                         OPT, ROBERTA, XLM_ROBERTA, DISTILBERT, MODERNBERT, ELECTRA, HUNYUAN)}
 # Other forms of some families.
 PUBLISHED["gpt_neox_parallel"] = {**NEOX, "use_parallel_residual": True}
+PUBLISHED["modernbert_biases"] = {**MODERNBERT, "num_hidden_layers": 2, "norm_bias": True, "attention_bias": True,
+                                  "classifier_bias": True, "layer_types": ["sliding_attention", "full_attention"],
+                                  "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500.0},
+                                                      "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}
+for name in ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"):
+    del PUBLISHED["modernbert_biases"][name]
+# As Phi-4-mini rotates a part of each head, and Phi-3-mini all of it; the first has the factors of long samples.
+PHI3_LONG = {**PHI3, "hidden_size": 32}
+del PHI3_LONG["head_dim"]
+PUBLISHED["phi3_longrope"] = {**PHI3_LONG, "original_max_position_embeddings": 8,
+                              "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.5, 2.5], "long_factor": [1.25, 3.0, 20.0]}}
+PUBLISHED["phi3_longrope_short"] = {**PHI3_LONG, "partial_rotary_factor": 1.0, "rope_scaling": {
+    "type": "longrope", "short_factor": [1.0, 1.1, 2.0, 4.5], "long_factor": [1.5, 3.0, 9.0, 20.0], "attention_factor": 1.25}}
 PUBLISHED["mixtral_window"] = {**MIXTRAL, "sliding_window": 5, "rope_theta": 10000.0}
 PUBLISHED["qwen2_moe_windows"] = {**QWEN2, "use_sliding_window": True, "sliding_window": 4, "rope_theta": 10000.0,
                                   "layer_types": ["sliding_attention", "full_attention"]}
@@ -144,8 +166,8 @@ CLASSES = {"gpt2": "GPT2Config", "llama": "LlamaConfig", "mistral": "MistralConf
            "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "olmo2": "Olmo2Config", "olmo3": "Olmo3Config",
            "granite": "GraniteConfig", "smollm3": "SmolLM3Config", "kimi_k2": "DeepseekV3Config", "bert": "BertConfig",
            "hunyuan_v1_dense": "HunYuanDenseV1Config",
-           "opt": "OPTConfig", "roberta": "RobertaConfig", "xlm-roberta": "XLMRobertaConfig", "distilbert": "DistilBertConfig"}
+           "opt": "OPTConfig", "roberta": "RobertaConfig", "modernbert": "ModernBertConfig", "electra": "ElectraConfig", "xlm-roberta": "XLMRobertaConfig", "distilbert": "DistilBertConfig"}
 # Families that transformers opens only as another: with code beside the weights, which is the other's.
 OPENED_AS = {"kimi_k2": "deepseek_v3"}
 # Encoders that predict masked tokens.
-MASKED = ("roberta", "xlm-roberta", "distilbert")
+MASKED = ("roberta", "xlm-roberta", "distilbert", "modernbert", "electra")

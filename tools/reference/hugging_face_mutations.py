@@ -35,7 +35,8 @@ from hugging_face_models import MASKED, MODELS, OPENED_AS, POSITIONS, SAMPLES, V
 transformers.utils.logging.disable_progress_bar()
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "hugging_face_fields.json"
-TEXTS = {"hidden_act": ["silu", "swish", "gelu", "relu", "gelu_new"], "activation_function": ["gelu_new", "gelu", "relu"],
+TEXTS = {"hidden_activation": ["gelu", "gelu_new", "silu"], "classifier_activation": ["gelu", "gelu_new", "silu"],
+         "classifier_pooling": ["cls", "mean"], "hidden_act": ["silu", "swish", "gelu", "relu", "gelu_new"], "activation_function": ["gelu_new", "gelu", "relu"],
          "summary_type": ["last"]}
 
 
@@ -96,12 +97,13 @@ def rename(config, fields, names, random):
 
 
 def rope_object(random):
-    rope = {random.choice(["rope_type", "type"]): random.choice(["default", "linear", "yarn", "yarn", "llama3", "dynamic"])}
+    rope = {random.choice(["rope_type", "type"]): random.choice(["default", "linear", "yarn", "yarn", "llama3", "longrope", "dynamic"])}
     choices = {"factor": [4.0, 2, 1, 1.5, None], "original_max_position_embeddings": [8, 16, 32],
                "attention_factor": [0.9, 1.0, 1.3, None], "beta_fast": [32, 16, 4.0, 0], "beta_slow": [1, 2, 0.5],
                "low_freq_factor": [1.0, 2], "high_freq_factor": [4.0, 8, 1.0], "mscale": [0.7, 1.0, 0], "truncate": [True, False, None],
                "mscale_all_dim": [0.5, 1.0, 0], "rope_theta": [500.0, 10000.0, 50000], "partial_rotary_factor": [1.0, 0.5],
-               "mrope_section": [[1, 1]], "odd_field": [3]}
+               "mrope_section": [[1, 1]], "odd_field": [3], "short_factor": [[1.0, 1.5, 2.0], [1.0, 1.5, 2.0, 3.0], [1.5], [1.0, 2], None],
+               "long_factor": [[1.25, 3.0, 20.0], [2.0, 3.0, 4.0, 5.0], [4], [4.0, 8.0], 3.0]}
     usual = {"factor": 0.9, "original_max_position_embeddings": 0.7, "low_freq_factor": 0.8, "high_freq_factor": 0.8,
              "odd_field": 0.03, "partial_rotary_factor": 0.05, "mrope_section": 0.05}
     for name, values in choices.items():

@@ -17,6 +17,7 @@ struct LayerTraits {
   bool experts = false;
   bool rotates = false;
   bool window = false;
+  bool bare = false;  // attention has no norm of its input
   auto operator<=>(const LayerTraits&) const = default;
 };
 
@@ -30,7 +31,8 @@ std::vector<LayerTraits> traits_of_layers(const ModelConfig& config) {
           : std::vector<bool>(layers, false);
   std::vector<LayerTraits> traits;
   for (size_t layer = 0; layer < layers; ++layer)
-    traits.push_back({experts[layer], rope && !still[layer], windows[layer]});
+    traits.push_back(
+        {experts[layer], rope && !still[layer], windows[layer], config.no_first_norm && layer == 0});
   return traits;
 }
 
@@ -52,6 +54,7 @@ ModelConfig with_traits(ModelConfig config, const LayerTraits& traits) {
     config.rope_type = RopeType::Rope;
   }
   config.window_rotary_base.reset();
+  config.no_first_norm = traits.bare;
   if (!traits.rotates && config.position_embedding_type == PositionEmbedding::Rope)
     config.position_embedding_type = PositionEmbedding::None;
   return config;
@@ -65,6 +68,7 @@ std::string name_of(const ModelConfig& config, const LayerTraits& traits, const 
   if (some.window && !every.window && traits.window)
     words.push_back(fmt::format("with a window of {}", config.window_size->text()));
   if (some.rotates && !every.rotates && !traits.rotates) words.emplace_back("without rope");
+  if (some.bare && !every.bare && traits.bare) words.emplace_back("without a norm before attention");
   return words.empty() ? "layer" : fmt::format("layer {}", fmt::join(words, ", "));
 }
 
@@ -80,11 +84,13 @@ std::vector<bool> window_layers(const ModelConfig& config) {
 LayerKinds layer_kinds(const ModelConfig& config) {
   const std::vector<LayerTraits> layers = traits_of_layers(config);
   std::map<LayerTraits, size_t> found;  // to the index in `kinds`
-  LayerTraits some{}, every{true, true, true};
+  LayerTraits some{}, every{true, true, true, true};
   for (const LayerTraits& traits : layers) {
     found.try_emplace(traits);
-    some = {some.experts || traits.experts, some.rotates || traits.rotates, some.window || traits.window};
-    every = {every.experts && traits.experts, every.rotates && traits.rotates, every.window && traits.window};
+    some = {some.experts || traits.experts, some.rotates || traits.rotates, some.window || traits.window,
+            some.bare || traits.bare};
+    every = {every.experts && traits.experts, every.rotates && traits.rotates, every.window && traits.window,
+             every.bare && traits.bare};
   }
   if (layers.empty()) return {{{config, "layer"}}, {}};
   LayerKinds result;

@@ -5,23 +5,8 @@ namespace trifold {
 
 namespace {
 
-// Options for variants of a GPT do not apply to BERT as published.
-constexpr std::string_view kBertExcludes[] = {"position-embedding-type",
-                                              "group-query-attention",
-                                              "qk-layernorm",
-                                              "multi-latent-attention",
-                                              "normalization",
-                                              "swiglu",
-                                              "geglu",
-                                              "quick-geglu",
-                                              "activation-func-clamp-value",
-                                              "glu-linear-offset",
-                                              "relu",
-                                              "squared-relu",
-                                              "disable-bias-linear",
-                                              "apply-layernorm-1p",
-                                              "norm-position",
-                                              "parallel-residual",
+// Layers may be any that attend to all positions; the embedding and the head are BERT's.
+constexpr std::string_view kBertExcludes[] = {"multi-latent-attention",
                                               "embedding-multiplier",
                                               "logits-scaling",
                                               "mup-base-hidden-size",
@@ -39,8 +24,8 @@ extern const ModelFamily kBertFamily;
 constexpr ModelFamily kBertFamily{.type = ModelType::Bert,
                                   .causal = false,
                                   .has_pairs = true,
-                                  .scales_residual_init = false,
                                   .normalizes_sums = true,
+                                  .dense_in_head = true,
                                   .cuts_head = false,
                                   .has_tasks = true,
                                   .reads_token_files = false,

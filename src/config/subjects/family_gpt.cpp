@@ -5,7 +5,8 @@ namespace trifold {
 
 namespace {
 
-constexpr std::string_view kGptIgnores[] = {"bert-no-binary-head", "num-tokentypes",     "mask-prob",
+constexpr std::string_view kGptIgnores[] = {"bert-no-binary-head", "num-tokentypes",     "pre-norm",
+                                            "add-head-bias",       "embedding-size",     "mask-prob",
                                             "short-seq-prob",      "whole-word-masking", "split-sentences"};
 
 }  // namespace
@@ -14,7 +15,6 @@ extern const ModelFamily kGptFamily;
 constexpr ModelFamily kGptFamily{.type = ModelType::Gpt,
                                  .causal = true,
                                  .has_pairs = false,
-                                 .scales_residual_init = true,
                                  .normalizes_sums = false,
                                  .cuts_head = true,
                                  .has_tasks = false,

@@ -59,21 +59,47 @@ void add_architecture(OptionTable& table, ModelConfig& model) {
           "add-mlp-bias", &model.add_mlp_bias,
           "Biases of the feed-forward networks, or of routers and experts, in spite of --disable-bias-linear.")
       .only_with("disable-bias-linear", "because all linear layers have biases");
+  table
+      .add("add-head-bias", &model.add_head_bias,
+           "bert: bias of the dense layer before the output layer in spite of --disable-bias-linear.")
+      .only_with("disable-bias-linear", "because all linear layers have biases");
+  table.add("disable-bias-norm", &model.disable_bias_norm, "No biases in layer norms (ModernBERT).")
+      .no_effect_with({"normalization", "RMSNorm"}, "which has no biases");
 }
 
 // The shape of a layer around its two parts, attention and the feed-forward network, and the factors of a model's ends.
 void add_residual_stream(OptionTable& table, ModelConfig& model) {
+  table
+      .add(
+          "norm-position", &model.norm_position,
+          "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
+          "stream, as in OLMo 2; or of both, as in Gemma 2.")
+      .only_with("pre-norm", "because its layers normalize sums")
+      .provided({"model-type", "bert"});
   table.add(
-      "norm-position", &model.norm_position,
-      "Norms of a layer's two parts: of their inputs; of their outputs, before these are added to the residual "
-      "stream, as in OLMo 2; or of both, as in Gemma 2.");
+      "pre-norm", &model.pre_norm,
+      "bert: layers have the norms of --norm-position and the model has a final norm, as in a GPT, instead of "
+      "norms of the sums to which a layer's parts are added (ModernBERT).");
+  table
+      .add(
+          "no-first-norm", &model.no_first_norm,
+          "The attention of the first layer reads the embedding without a norm of its own (ModernBERT, whose "
+          "embedding has one).")
+      .excludes({"norm-position", "output"}, "because the parts' inputs have no norms",
+                "leave one of them out")
+      .excludes("parallel-residual", "because its parts have the same input", "leave one of them out")
+      .excludes("mtp-num-layers", "because modules have layers like the last one", "leave one of them out")
+      .only_with("pre-norm", "because its layers normalize sums")
+      .provided({"model-type", "bert"});
   table
       .add(
           "parallel-residual", &model.parallel_residual,
           "Attention and feed-forward network both read the layer's input: each with a norm, as in GPT-NeoX, or "
           "with one norm, as in Phi-2.")
       .excludes({"norm-position", "output"}, "because the parts' inputs have no norms",
-                "leave one of them out");
+                "leave one of them out")
+      .only_with("pre-norm", "because its layers normalize sums")
+      .provided({"model-type", "bert"});
   constexpr Range kFactor{0, 1e6, true, false};
   table
       .add("embedding-multiplier", &model.embedding_multiplier,
@@ -153,6 +179,12 @@ void add_model(OptionTable& table, ModelConfig& model) {
            "Attention heads; must divide --hidden-size unless --kv-channels is given.")
       .need()
       .range(1, kMaxSize);
+  table
+      .add("embedding-size", &model.embedding_size,
+           "bert: width of the embedding, which a dense layer projects to --hidden-size, "
+           "and of the output layer (ELECTRA).")
+      .range(1, kMaxSize)
+      .absent("--hidden-size");
   table.add("ffn-hidden-size", &model.ffn_hidden_size, "Inner width of the feed-forward network.")
       .range(1, kMaxSize)
       .absent("4 x --hidden-size, 8/3 x with a gate");

@@ -18,6 +18,10 @@ const ModelFamily& family_of_model(const ModelConfig& config) {
   fail("a model of a family that is not in the table");
 }
 
+bool normalizes_sums(const ModelConfig& config) {
+  return family_of_model(config).normalizes_sums && !config.pre_norm;
+}
+
 ModelType type_of_family(std::string_view chosen_by) {
   for (const ModelFamily* family : kFamilies)
     if (family->chosen_by == chosen_by) return family->type;

@@ -21,11 +21,11 @@ struct ModelFamily {
   // Batches have sentence pairs, whose losses are weighted by the number of pairs in a whole step, counted before it
   // begins.
   bool has_pairs;
-  // Projections into the residual stream are initialised smaller the more there are, as in GPT-2; blocks that normalize
-  // the sum do not need it.
-  bool scales_residual_init;
-  // A layer ends with the norm of its sum, which backward needs (PartNorms::sum of models/transformer.h).
+  // A layer ends with the norm of its sum, which backward needs (PartNorms::sum of models/transformer.h), unless the
+  // model has norms of inputs or outputs (--pre-norm); see normalizes_sums.
   bool normalizes_sums;
+  // The head has a dense layer of its own before the output layer.
+  bool dense_in_head = false;
   // The output layer can be cut into parts (--pipeline-vocab-parts).
   bool cuts_head;
   // The encoder can be finetuned for a task (trifold finetune).
@@ -46,6 +46,8 @@ struct ModelFamily {
 };
 
 const ModelFamily& family_of_model(const ModelConfig& config);
+// Whether the model's layers normalize their sums.
+bool normalizes_sums(const ModelConfig& config);
 // The type of the family that an option chooses (ModelFamily::chosen_by).
 ModelType type_of_family(std::string_view chosen_by);
 

@@ -7,6 +7,7 @@
 #include "config/commands/json.h"
 #include "config/fields/layer_kinds.h"
 #include "config/fields/layer_pattern.h"
+#include "config/subjects/model_family.h"
 #include "core/read_json.h"
 #include "models/hugging_face/hugging_face_family.h"
 #include "models/rotary_frequencies.h"
@@ -102,25 +103,36 @@ json described(const ModelConfig& trained) {
   if (model.no_rope_freq)
     fields["no_rope_freq"] = parse_layer_pattern(*model.no_rope_freq, model.num_layers, EveryNth::Last);
   fields["softmax_scale"] = softmax_scale(model);
+  fields["embedding_size"] = embedding_width(model);
   const bool biases = !model.disable_bias_linear;
   fields.erase("disable_bias_linear");
   fields["add_qkv_bias"] = biases || model.add_qkv_bias;
   fields["add_attention_out_bias"] = biases || model.add_attention_out_bias;
   fields["add_mlp_bias"] = biases || model.add_mlp_bias;
+  fields["add_head_bias"] = family_of_model(model).dense_in_head && (biases || model.add_head_bias);
   if (model.swiglu || model.quick_geglu || model.squared_relu) fields.erase("gelu");
   return fields;
 }
 
 bool nearly_equal(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(b); }
 
-bool same_rotation(const ModelConfig& a, const ModelConfig& b) {
-  const bool rope = a.position_embedding_type == PositionEmbedding::Rope;
-  if (!rope || b.position_embedding_type != PositionEmbedding::Rope) return true;
+// Whether two models rotate samples of this length by the same angles.
+bool same_rotation(ModelConfig a, ModelConfig b, int64_t length) {
+  a.seq_length = b.seq_length = length;
   const std::vector<double> angles = rotary_frequencies(a), others = rotary_frequencies(b);
   return angles.size() == others.size() &&
          std::equal(angles.begin(), angles.end(), others.begin(), nearly_equal) &&
          nearly_equal(rotary_score_scale(a), rotary_score_scale(b)) &&
+         nearly_equal(rotary_scale(a), rotary_scale(b)) &&
          nearly_equal(rotary_key_scale(a), rotary_key_scale(b));
+}
+
+// For samples of any length, of up to the positions of the original training and longer.
+bool same_rotation(const ModelConfig& a, const ModelConfig& b) {
+  const bool rope = a.position_embedding_type == PositionEmbedding::Rope;
+  if (!rope || b.position_embedding_type != PositionEmbedding::Rope) return true;
+  const int64_t longest = std::max(*a.max_position_embeddings, *b.max_position_embeddings);
+  return same_rotation(a, b, 1) && same_rotation(a, b, longest);
 }
 
 // "--swiglu", "no --swiglu" or "--hidden-size 64".
