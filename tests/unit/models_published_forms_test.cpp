@@ -192,7 +192,7 @@ TEST(PublishedForms, AreRefusedByName) {
        "'layer_types' gives 1 layers a window, but 'use_sliding_window' is false"},
       {with(kPhi4,
             {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {2.0}}}}}),
-       "longrope"}};
+       "'short_factor' has 1 numbers; 64 are needed"}};
   for (const auto& [config, part] : cases) {
     try {
       from_hugging_face(config, "here");

@@ -125,13 +125,14 @@ std::vector<RopeFactor> read_factors(ConfigReader& rope, const char* name, int64
     return value.is_number() && value.get<double>() > 0 && value.get<double>() <= kMostFactor;
   };
   std::vector<RopeFactor> factors;
-  if (!values.is_array() || std::ssize(values) != pairs ||
-      !std::all_of(values.begin(), values.end(), possible)) {
-    rope.problem(fmt::format("'{}' is {}; a list of {} numbers above 0 is needed", name,
-                             printable_json(values), pairs));
-    return factors;
-  }
-  for (const json& value : values) factors.push_back({value.get<double>()});
+  if (!values.is_array() || !std::all_of(values.begin(), values.end(), possible))
+    rope.problem(
+        fmt::format("'{}' is {}; a list of numbers above 0 is needed", name, printable_json(values)));
+  else if (std::ssize(values) != pairs)
+    rope.problem(fmt::format("'{}' has {} numbers; {} are needed, one for each pair of channels that rotates",
+                             name, values.size(), pairs));
+  else
+    for (const json& value : values) factors.push_back({value.get<double>()});
   return factors;
 }
 
