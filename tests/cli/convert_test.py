@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import struct
 import unittest
 
@@ -42,6 +43,13 @@ class Convert(ProgramTest):
         self.assertLess(self.losses()[0], math.log(256) - 0.5)
         _, text = self.pretrain("--load", "back", "--train-iters", 3, status=2)
         self.assertIn("give --finetune", text)
+
+    def test_the_options_of_a_model_with_lists(self):
+        out, _ = self.trifold("convert", "--load", GOLDEN / "hf_phi3_longrope", "--save", "in")
+        options = shlex.split(out.splitlines()[-1].partition("--finetune")[2])
+        at = options.index("--rope-short-factor")
+        self.assertEqual(options[at + 1:at + 4], ["1", "1.5", "2.5"])
+        self.trifold("pretrain", "--load", "in", "--finetune", *options, "--mock-data", "--micro-batch-size", 1, "--train-iters", 1, "--lr", "1e-3")
 
     def test_refusals(self):
         self.pretrain("--train-iters", 1, "--save", "run")
