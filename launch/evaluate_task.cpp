@@ -46,6 +46,7 @@ TaskJob prepare(const EvaluateTaskConfig& config) {
   CheckpointModel& checkpoint = job.checkpoint = describe_checkpoint(open_model(config.load));
   expect_text_model(checkpoint);
   set_length(checkpoint, config.seq_length);
+  checkpoint.dtype = config.dtype.value_or(checkpoint.dtype);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, config.data);
   job.items = read_task(config.task);
   job.task =

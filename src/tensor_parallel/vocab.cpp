@@ -237,6 +237,7 @@ void VocabCrossEntropy::run_chunk(Run& run, const Chunk& chunk, Tensor x, Tensor
     find_statistics(run, region_, logits, labels, first_id_, vocab_, {max, sum, target});
   run.ops.cross_entropy(run.stream, losses, max, sum, target);
   run.show(name_, kLargestLogits, max);
+  run.show(name_, kSums, sum);
   run.show(name_, kLabelLogits, target);
   if (differentiates) {
     const Tensor largest = max, total = sum;  // a lambda cannot capture structured bindings

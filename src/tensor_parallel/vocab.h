@@ -92,8 +92,10 @@ class VocabCrossEntropy final : public Layer {
  public:
   // The name under which a TensorWatch sees the losses of this rank's rows [R], unweighted, on every tensor rank.
   static constexpr std::string_view kLosses = "losses";
-  // And before the losses, in chunks of rows in order: the largest logit of each row, and its label's.
+  // And before the losses, in chunks of rows in order: the largest logit of each row, the sum of exp(logit - largest),
+  // and its label's logit.
   static constexpr std::string_view kLargestLogits = "largest logits";
+  static constexpr std::string_view kSums = "sums of exponentials";
   static constexpr std::string_view kLabelLogits = "logits of the labels";
   // `chunk_rows` 0: rows_of_chunk(vocab), whose logits over all ranks take some tens of MiB. Logits with a bias have no
   // other `form`. With `later`, the labels are not batch.labels. With `samples`, the loss is of samples; not with `later`.

@@ -87,6 +87,7 @@ void VocabPart::add_losses(Run& run, const VocabStatistics& all) const {
   const Tensor weights = run.batch->loss_weight.flat();
   run.ops.cross_entropy(run.stream, losses, all.max, all.sum, all.target);
   run.show(name_, VocabCrossEntropy::kLargestLogits, all.max);
+  run.show(name_, VocabCrossEntropy::kSums, all.sum);
   run.show(name_, VocabCrossEntropy::kLabelLogits, all.target);
   run.show(name_, VocabCrossEntropy::kLosses, losses);
   if (samples_) {

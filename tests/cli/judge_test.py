@@ -37,6 +37,22 @@ class Judge(ProgramTest):
         self.assertGreater(sum(line["greedy"] for line in each), 3)
         self.assertGreater(max(line["tokens"] for line in each), 5)
 
+    def test_the_type_of_the_computation(self):
+        """A model in f32 has in f64 the figures of exact arithmetic, and in f32 and bf16 those of its own type."""
+        self.trifold("convert", "--load", "model", "--save", "single")
+        worst = {}
+        for dtype in ("f64", "f32", "bf16"):
+            each, _, _ = self.evaluate(ANSWERS["questions"], "--load", "single", "--dtype", dtype)
+            worst[dtype] = max(abs(line["log_likelihood"] - value) for line, value in zip(each, ANSWERS["answers"], strict=True))
+        usual, _, _ = self.evaluate(ANSWERS["questions"], "--load", "single")
+        single, _, _ = self.evaluate(ANSWERS["questions"], "--load", "single", "--dtype", "f32")
+        self.assertEqual(usual, single)
+        self.assertLess(worst["f64"], 1e-8)
+        self.assertLess(worst["f32"], 2e-5)
+        self.assertGreater(worst["bf16"], worst["f32"])
+        _, _, message = self.evaluate(ANSWERS["questions"], "--dtype", "f8", status=2)
+        self.assertIn("--dtype", message)
+
     def test_scores_equal_lm_eval(self):
         wanted = ANSWERS["scores_without_delimiters_and_of_texts"]
         each, questions, out = self.evaluate([question for question in ANSWERS["questions"] if "delimiter" not in question])

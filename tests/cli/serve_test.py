@@ -22,8 +22,8 @@ class Serve(ProgramTest):
         self.trifold("convert", "--load", "model", "--save", "out")
         self.start()
 
-    def start(self):
-        self.server = subprocess.Popen([TRIFOLD, "serve", "--load", "out", "--port", "0", "--threads-per-rank", "1"], cwd=self.folder,
+    def start(self, *more):
+        self.server = subprocess.Popen([TRIFOLD, "serve", "--load", "out", "--port", "0", "--threads-per-rank", "1", *more], cwd=self.folder,
                                        stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.server.stderr.close)
         self.addCleanup(self.server.wait)
@@ -64,6 +64,17 @@ class Serve(ProgramTest):
             greedy += is_greedy
         self.assertGreater(compared, 100)
         self.assertGreater(greedy, 3)
+
+    def test_log_probabilities_in_double_precision(self):
+        self.server.kill()
+        self.start("--dtype", "f64")
+        values = zip(*(ANSWERS[name] for name in ("contexts", "continuations", "answers")))
+        chosen = [each for each in values if len(each[0]) + len(each[1]) <= POSITIONS][:40]
+        self.assertEqual(len(chosen), 40)
+        for context, continuation, value in chosen:
+            answer = self.complete(context + continuation, echo=True, logprobs=1, max_tokens=0)
+            own = answer["choices"][0]["logprobs"]["token_logprobs"]
+            self.assertAlmostEqual(sum(own[len(context):]), value, delta=1e-8)
 
     def test_completions_are_those_of_generate(self):
         for more, options in (({"temperature": 0}, ["--temperature", 0]), ({"temperature": 0.8, "top_k": 20, "seed": 7},

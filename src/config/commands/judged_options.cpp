@@ -19,6 +19,15 @@ void add_judged(OptionTable& table, std::string& load, DataConfig& data) {
   add_tokenizer_of_model(table, data);
 }
 
+void add_computation(OptionTable& table, std::optional<DType>& dtype) {
+  table
+      .add(
+          "dtype", &dtype,
+          "Data type of the computation. f64 gives log-likelihoods without errors of rounding, in several times "
+          "the time.")
+      .absent("the type of the weights");
+}
+
 }  // namespace
 
 OptionTable options_of(EvaluateTaskConfig& config) {
@@ -41,6 +50,7 @@ OptionTable options_of(EvaluateTaskConfig& config) {
           "than in training only with rotary positions or none.")
       .range(1, kMaxSize)
       .absent("as the model was trained");
+  add_computation(table, config.dtype);
   add_mesh(table, config.mesh);
   table.group("Logging");
   table
@@ -78,6 +88,7 @@ OptionTable options_of(ServeConfig& config) {
       .add("port", &config.port,
            "Port of 127.0.0.1 at which requests are answered; 0: a free one, which is printed.")
       .range(0, 65535);
+  add_computation(table, config.dtype);
   add_chat_template(table, config.data);
   add_sampling_ranks(table, config.tensor_model_parallel_size, config.threads_per_rank);
   return table;

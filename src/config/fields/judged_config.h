@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/fields/config.h"
+#include "core/dtype.h"
 
 namespace trifold {
 
@@ -17,6 +18,7 @@ struct EvaluateTaskConfig {
   DataConfig data;                    // only the tokenizer's fields are used
   int64_t micro_batch_size = 4;       // sequences, each with as many requests as fit
   std::optional<int64_t> seq_length;  // the most tokens that the model is given; the checkpoint's
+  std::optional<DType> dtype;         // of the computation; the type of the weights
   MeshConfig mesh;
   std::optional<std::string> log_json;
   std::optional<std::string> log_likelihoods;  // file for the result of each request
@@ -24,9 +26,10 @@ struct EvaluateTaskConfig {
 
 // `trifold serve`: completions and log-probabilities over HTTP, for programs on this host.
 struct ServeConfig {
-  std::string load;  // required
-  DataConfig data;   // only the tokenizer's fields are used
-  int port = 8000;   // 0: a free one
+  std::string load;            // required
+  DataConfig data;             // only the tokenizer's fields are used
+  int port = 8000;             // 0: a free one
+  std::optional<DType> dtype;  // of the computation; the type of the weights
   int tensor_model_parallel_size = 1;
   std::optional<int> threads_per_rank;  // all cores of the host
 };

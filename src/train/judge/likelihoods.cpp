@@ -1,6 +1,7 @@
 #include "train/judge/likelihoods.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/host_copy.h"
 #include "tensor_parallel/vocab.h"
@@ -18,20 +19,22 @@ Likelihoods::Likelihoods(Replica& replica, std::span<const ScoringRequest> reque
 void Likelihoods::begin(const Action&, int, const Batch& batch, const ParamSource&, Stream&) {
   batch_ = &batch;
   largest_.clear();
+  sums_.clear();
   label_.clear();
 }
 void Likelihoods::end(Stream&) { batch_ = nullptr; }
 
-// Logits are shown in chunks of rows, in order, and the losses of all rows after them.
+// Statistics of logits are shown in chunks of rows, in order, and the losses of all rows after them. A loss is a difference
+// of large numbers in the type of the computation, so it is computed again from the statistics, in f64.
 void Likelihoods::see(std::string_view, std::string_view what, Tensor tensor, Stream& stream) {
   if (what == VocabCrossEntropy::kLargestLogits) append(largest_, tensor, stream);
+  if (what == VocabCrossEntropy::kSums) append(sums_, tensor, stream);
   if (what == VocabCrossEntropy::kLabelLogits) append(label_, tensor, stream);
   if (what != VocabCrossEntropy::kLosses) return;
-  losses_.clear();
-  append(losses_, tensor, stream);
-  check(largest_.size() == losses_.size() && label_.size() == losses_.size(),
-        "{} losses, but {} largest logits and {} logits of labels", losses_.size(), largest_.size(),
-        label_.size());
+  const auto rows = static_cast<size_t>(tensor.elements());
+  check(largest_.size() == rows && sums_.size() == rows && label_.size() == rows,
+        "{} losses, but {} largest logits, {} sums and {} logits of labels", rows, largest_.size(),
+        sums_.size(), label_.size());
   add_rows();
 }
 
@@ -67,7 +70,7 @@ void Likelihoods::add_rows() {
 void Likelihoods::add_row(int64_t row, int64_t request) {
   const auto at = static_cast<size_t>(row);
   Likelihood& likelihood = likelihoods_[static_cast<size_t>(request)];
-  likelihood.log_likelihood -= losses_[at];
+  likelihood.log_likelihood += label_[at] - largest_[at] - std::log(sums_[at]);
   likelihood.misses += label_[at] < largest_[at] ? 1 : 0;
 }
 

@@ -43,8 +43,8 @@ class Likelihoods final : public StepWatch {
   const RequestSamples& samples_;
   std::vector<Likelihood> likelihoods_;
   const Batch* batch_ = nullptr;
-  // [row] Of the current micro-batch: the largest logit, the label's and the loss.
-  std::vector<double> largest_, label_, losses_;
+  // [row] Of the current micro-batch: the largest logit, the sum of exp(logit - largest) and the label's logit.
+  std::vector<double> largest_, sums_, label_;
   std::vector<int64_t> scored_by_;  // [position] the request whose token it predicts, -1: none
 };
 
