@@ -284,7 +284,9 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   files.write_index(folder);
   write_text(folder / "config.json", json_text(description, 2) + "\n");
   const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
+  std::vector<std::string> names;
   for (const FileToWrite& file : others) {
+    names.push_back(file.name);
     fs::copy_file(file.from, folder / file.name);
     sync_to_disk(folder / file.name);
   }
@@ -298,7 +300,7 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
                  files.bytes(),
                  model,
                  data,
-                 !others.empty(),
+                 data.tokenizer_model || have_tokenizer(names),
                  {},
                  &family};
   return done;

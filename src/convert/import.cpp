@@ -113,6 +113,8 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   for (const fs::path& attachment : tokenizer) tables.add(checkpoint.attach(attachment), {});
   checkpoint.commit(meta, tables);
   checkpoint.tidy_up();
+  std::vector<std::string> names;
+  for (const fs::path& file : tokenizer) names.push_back(file.filename().string());
   const fs::path made = fs::path(config.save) / step_directory_name(0);
   if (data.tokenizer_model) data.tokenizer_model = (made / *data.tokenizer_model).string();
   return {folder->path().string(),
@@ -122,7 +124,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
           bytes,
           model,
           data,
-          !tokenizer.empty(),
+          have_tokenizer(names),
           problem};
 }
 

@@ -32,7 +32,8 @@ struct TokenIds {
 std::optional<int32_t> find_end_token(const std::string& model_file, const std::optional<std::string>& named,
                                       const TokenIds& ids);
 
-// Whether only config.json or generation_config.json, which converted checkpoints do not keep, name the token.
+// Whether only config.json or generation_config.json name the token: converted checkpoints do not keep the first, which
+// counts before the second.
 bool only_config_names_end(const std::string& model_file, int64_t vocab_size);
 
 }  // namespace trifold

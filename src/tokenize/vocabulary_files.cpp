@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/plain_text.h"
@@ -11,6 +12,7 @@
 #include "core/read_json.h"
 #include "files/mapped_file.h"
 #include "tokenize/end_token.h"
+#include "tokenize/tiktoken_files.h"
 #include "tokenize/tokenizer.h"
 
 namespace trifold {
@@ -34,22 +36,47 @@ nlohmann::json read_merges(std::string_view text, const std::string& file) {
   return merges;
 }
 
-// Whether a space is put before a text; BadInput if the class of the tokenizer that a tokenizer_config.json names does
-// not cut text as GPT-2 does.
-bool space_of_gpt2(const std::string& vocabulary) {
+// The classes of tokenizers that read a vocab.json and a merges.txt.
+enum class CutLike { Gpt2, Qwen2 };
+constexpr std::pair<std::string_view, CutLike> kBytePairClasses[] = {
+    {"GPT2Tokenizer", CutLike::Gpt2},       {"RobertaTokenizer", CutLike::Gpt2},
+    {"BartTokenizer", CutLike::Gpt2},       {"CodeGenTokenizer", CutLike::Gpt2},
+    {"LongformerTokenizer", CutLike::Gpt2}, {"Qwen2Tokenizer", CutLike::Qwen2}};
+
+// How text is cut, by the tokenizer_config.json next to the vocabulary.
+struct TextCutting {
+  CutLike like = CutLike::Gpt2;
+  bool space = false;  // is put before a text
+};
+
+// BadInput for a class that is not in the table.
+TextCutting text_cutting(const std::string& vocabulary) {
   const nlohmann::json config = json_beside(vocabulary, kTokenizerConfig);
-  if (!config.is_object()) return false;
+  if (!config.is_object()) return {};
   const JsonView view(config, path_beside(vocabulary, kTokenizerConfig));
   std::string name = view.text("tokenizer_class", "GPT2Tokenizer");
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  constexpr std::string_view kGpt2Classes[] = {"GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer",
-                                               "CodeGenTokenizer", "LongformerTokenizer"};
-  if (std::find(std::begin(kGpt2Classes), std::end(kGpt2Classes), name) == std::end(kGpt2Classes))
+  const auto* const known = std::find_if(std::begin(kBytePairClasses), std::end(kBytePairClasses),
+                                         [&](const auto& each) { return each.first == name; });
+  if (known == std::end(kBytePairClasses))
     bad_input(
         "{} is of a {}, which may cut text in another way than GPT-2: "
         "give its tokenizer.json with --tokenizer-type huggingface",
         path_beside(vocabulary, kTokenizerConfig), printable(name));
-  return view.flag("add_prefix_space", false);
+  return {known->second, view.flag("add_prefix_space", false)};
+}
+
+void set_cutting(const TextCutting& cutting, nlohmann::json& tokenizer) {
+  nlohmann::json& cut = tokenizer["pre_tokenizer"];
+  cut = {{"type", "ByteLevel"}, {"add_prefix_space", cutting.space}};
+  if (cutting.like == CutLike::Gpt2) return;
+  cut["use_regex"] = false;
+  const nlohmann::json words = {{"type", "Split"},
+                                {"pattern", {{"Regex", text_of_pattern(TiktokenPattern::Qwen)}}},
+                                {"behavior", "Isolated"},
+                                {"invert", false}};
+  cut = {{"type", "Sequence"}, {"pretokenizers", nlohmann::json::array_t{words, cut}}};
+  tokenizer["normalizer"] = {{"type", "NFC"}};
 }
 
 }  // namespace
@@ -120,13 +147,14 @@ TokenizerParts read_gpt2_files(const std::string& vocabulary, const std::optiona
     parts.json["added_tokens"].push_back(special_token(end->get<int64_t>(), kEnd));
   nlohmann::json beside = nlohmann::json::array();
   add_tokens_beside(vocabulary, beside);
-  const bool space = space_of_gpt2(vocabulary);
+  const TextCutting cutting = text_cutting(vocabulary);
   std::string content = std::string(words.text()) + std::string(pairs.text());
-  if (space) content += "add_prefix_space";
+  if (cutting.space) content += "add_prefix_space";
+  if (cutting.like == CutLike::Qwen2) content += "Qwen2Tokenizer";
   if (!beside.empty()) content += json_text(beside);
   parts.fingerprint = model_fingerprint("gpt2-bpe", content);
   for (nlohmann::json& token : beside) parts.json["added_tokens"].push_back(std::move(token));
-  parts.json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", space}};
+  set_cutting(cutting, parts.json);
   parts.json["model"] = {{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", std::move(all_merges)}};
   return parts;
 }

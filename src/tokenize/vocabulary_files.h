@@ -38,9 +38,9 @@ std::string merges_beside(const std::string& vocabulary, const std::optional<std
 
 // Byte-level BPE: `vocabulary` is a JSON object of tokens and ids (vocab.json); `merges`, as merges_beside finds it,
 // has a pair of tokens a line, the first merge first, after an optional line "#version". The token
-// <|endoftext|> is special; a tokenizer_config.json next to the vocabulary may add tokens. BadInput, naming
-// the file, for a file that cannot be read or has another form or no token for one of the 256 bytes, and for a
-// tokenizer_config.json of a class of tokenizers that cuts text in another way.
+// <|endoftext|> is special; a tokenizer_config.json next to the vocabulary may add tokens, and its class says whether text is
+// cut as by GPT-2 or by Qwen2. BadInput, naming the file, for a file that cannot be read or has another form or no token for
+// one of the 256 bytes, and for a tokenizer_config.json of a class of tokenizers that cuts text in another way.
 TokenizerParts read_gpt2_files(const std::string& vocabulary, const std::optional<std::string>& merges);
 
 // WordPiece: `vocabulary` has a token a line, in the order of their ids (vocab.txt). `lower`: text becomes lower case

@@ -6,7 +6,7 @@ import shlex
 import struct
 import unittest
 
-from program import GOLDEN, TEXT, ProgramTest
+from program import GOLDEN, SMALL, TEXT, ProgramTest
 
 
 class Convert(ProgramTest):
@@ -77,6 +77,33 @@ class Convert(ProgramTest):
         (self.folder / "model" / "config.json").write_text("{")
         _, text = self.trifold("convert", "--load", "model", "--save", "x", status=2)
         self.assertIn("config.json", text)
+
+    def test_keeps_tokenizers_in_other_files(self):
+        """Mistral's, tiktoken's and GPT-2's files are found and come back, from a checkpoint and from a run."""
+        golden = json.loads((GOLDEN / "hf_tokenizers" / "families.json").read_text(encoding="utf-8"))
+        ranks = "".join(f"{token} {rank}\n" for rank, token in enumerate(golden["ranks"]))
+        gpt2 = json.loads((GOLDEN / "hf_tokenizers" / "gpt2.json").read_text(encoding="utf-8"))["model"]
+        merges = "#version: 0.2\n" + "".join((merge if isinstance(merge, str) else " ".join(merge)) + "\n" for merge in gpt2["merges"])
+        kinds = {"tekken": {"tekken.json": json.dumps(golden["tekken"]["json"])}, "tiktoken": {"tiktoken.model": ranks},
+                 "qwen": {"qwen.tiktoken": ranks}, "pairs": {"vocab.json": json.dumps(gpt2["vocab"]), "merges.txt": merges}}
+        self.trifold("pretrain", *SMALL, "--train-iters", 1, "--save", "run", "--mock-data", "--tokenizer-type", "null", "--vocab-size", 2000)
+        for kind, files in kinds.items():
+            with self.subTest(kind):
+                model = self.folder / kind
+                self.trifold("convert", "--load", "run", "--save", kind)
+                config = json.loads((model / "config.json").read_text())
+                del config["trifold"]  # as other programs write it
+                (model / "config.json").write_text(json.dumps(config))
+                files = {**files, "generation_config.json": '{"top_p": 0.9}'}
+                for name, text in files.items():
+                    (model / name).write_text(text, encoding="utf-8")
+                self.trifold("convert", "--load", kind, "--save", f"{kind}-checkpoint")
+                direct, stored = (self.trifold("generate", "--load", load, "--prompt", "To be", "--max-new-tokens", 8, "--seed", 3)[0]
+                                  for load in (kind, f"{kind}-checkpoint"))
+                self.assertEqual(direct, stored)
+                self.trifold("convert", "--load", f"{kind}-checkpoint", "--save", f"{kind}-back")
+                for name, text in files.items():
+                    self.assertEqual((self.folder / f"{kind}-back" / name).read_text(encoding="utf-8"), text)
 
     def test_keeps_the_tokenizer(self):
         """A model with its tokenizer and its special tokens comes back with them, and is sampled in between."""

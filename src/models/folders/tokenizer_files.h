@@ -16,20 +16,27 @@ inline constexpr const char* kSentencePieceModel = "tokenizer.model";
 // How a model continues texts; it names the tokens with which the model ends one.
 inline constexpr const char* kGenerationConfig = "generation_config.json";
 
-// The tokenizer files in `folder`. BadInput for one that is not a regular file or is too large for a tokenizer.
+// The files that belong to a model's tokenizer, by name, with its chat template, and generation_config.json. BadInput for
+// one that is not a regular file or is too large.
 std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
 
-// Sets the tokenizer in `data` to one of `files` (without folder): tokenizer.json, or tokenizer.model if tokenizer.json
-// is missing or unsupported. Returns why tokenizer.json cannot be used; empty if it can, or is missing. A byte
-// tokenizer in `data` is kept: the model was trained with it.
+// Sets the tokenizer in `data` to the first of `files` (without folder) that can be used, in transformers' order:
+//   tokenizer.json, tekken.json of Mistral, tokenizer.model (SentencePiece's, or tiktoken's), tiktoken.model,
+//   *.tiktoken, vocab.json with merges.txt, vocab.txt.
+// If nothing says how a file of tiktoken cuts text, the class in tokenizer_config.json does (Kimi's or Qwen's), or else it is
+// cut as by Llama 3, as in transformers. Returns why the first of the files cannot be used if none can; empty if one can,
+// or if there is none. A byte tokenizer in `data` is kept: the model was trained with it.
 std::string name_tokenizer(const std::vector<std::filesystem::path>& files, DataConfig& data);
 
 // The tokenizer files, with their names, to write next to a model exported from `checkpoint` with the tokenizer of
-// `data`, and the settings next to a tokenizer.json.
+// `data`, and the settings next to them; generation_config.json too if the model came from transformers.
 struct FileToWrite {
   std::filesystem::path from;
   std::string name;
 };
 std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, const DataConfig& data);
+
+// Whether one of the files, without folders, is a tokenizer's and not only settings.
+bool have_tokenizer(const std::vector<std::string>& names);
 
 }  // namespace trifold
