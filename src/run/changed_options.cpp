@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "config/commands/json.h"
+#include "core/random.h"
 #include "core/read_json.h"
 
 namespace trifold {
@@ -50,6 +51,14 @@ std::vector<std::string> changed_options(const nlohmann::json& then, const nlohm
     changes.push_back(change(option, *before, *after));
   }
   return changes;
+}
+
+std::string digest_of_options(const OptionTable& table, std::string_view more) {
+  std::string text(more);
+  for (const Option& option : table.options())
+    if (!option.incidental) text += fmt::format("\n{} {}", option.name, value_text(option));
+  const PhiloxKey hash = philox_key(text.size(), text);
+  return fmt::format("{:08x}{:08x}", hash.hi, hash.lo);
 }
 
 }  // namespace trifold

@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/options/option.h"
@@ -16,5 +17,9 @@ namespace trifold {
 std::vector<std::string> changed_options(const nlohmann::json& then, const nlohmann::json& now,
                                          const OptionTable& table,
                                          const std::function<bool(const Option&)>& counts = {});
+
+// Digits that identify the options that affect results: equal for the same values, whatever the incidental options are.
+// `more` is included.
+std::string digest_of_options(const OptionTable& table, std::string_view more);
 
 }  // namespace trifold

@@ -315,8 +315,8 @@ RunEnd run_loop(Communicator& world, TrainingRun& run, const RunJob& job, const 
   RunSaver saver(world, run.state(), checkpoint, job.start, observer, save_listener(job, rank));
   const LoadedStart loaded =
       parts.run(RunPart::Load, [&] { return start(world, run, job, saver, observer); });
-  ModelFolders models(world, run.state(), checkpoint, saver.run_id(), job.write_model, observer,
-                      save_listener(job, rank));
+  ModelFolders models(world, run.state(), checkpoint, saver.run_id(), job.start.computation, job.write_model,
+                      observer, save_listener(job, rank));
   const auto finish_saves = [&] {
     saver.finish();  // first: a model that fails must not cost the checkpoint
     models.finish();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "checkpoint/collective.h"
@@ -28,14 +29,21 @@ fs::path model_of_step(const fs::path& root, int64_t step) {
   return root / fmt::format("{}{:07}", kModelPrefix, step);
 }
 
-// The run that wrote a model; empty if it cannot be determined.
-std::string run_of_model(const fs::path& model) {
+// The run that wrote a model, and what it computed; empty where they cannot be determined.
+struct Writer {
+  std::string id, computation;
+};
+Writer writer_of_model(const fs::path& model) {
   std::error_code missing;
   if (!fs::is_regular_file(model / kRunName, missing)) return {};
-  std::string id = first_bytes(model / kRunName, kMostShownBytes);
-  if (id.ends_with('\n')) id.pop_back();
-  return id;
+  std::istringstream lines(first_bytes(model / kRunName, kMostShownBytes));
+  Writer writer;
+  std::getline(lines, writer.id);
+  std::getline(lines, writer.computation);
+  return writer;
 }
+
+std::string run_of_model(const fs::path& model) { return writer_of_model(model).id; }
 
 // BadInput if the folder has models of a run other than `id`.
 void check_models(const fs::path& root, const std::string& id) {
@@ -44,7 +52,7 @@ void check_models(const fs::path& root, const std::string& id) {
     bad_input(
         "--save-hf {} holds models of another run, for example {}, and this run would mix its own with them: give "
         "another --save-hf, or continue that run from its checkpoints with --auto-resume or --load; if it saved "
-        "none, remove its models",
+        "none, remove its models, or start it over with the same options, --save and --auto-resume",
         root.string(), model.filename().string());
   }
 }
@@ -73,6 +81,19 @@ bool lacks_model(const RunStart& start, const CheckpointConfig& config) {
          !fs::exists(model_of_step(*config.save_hf, step), missing);
 }
 
+void take_over_models(const CheckpointConfig& config, RunStart& start) {
+  if (!config.auto_resume || !config.save_hf || start.computation.empty()) return;
+  if (start.from && start.part == LoadPart::All) return;
+  std::string id;
+  for (const auto& entry : models_in(*config.save_hf)) {
+    const Writer writer = writer_of_model(entry.second);
+    const bool same_run = id.empty() || writer.id == id;
+    if (writer.id.empty() || !same_run || writer.computation != start.computation) return;
+    id = writer.id;
+  }
+  start.earlier_id = id;
+}
+
 void check_model_folder(const CheckpointConfig& config, const RunStart& start) {
   const std::string& folder = *config.save_hf;
   check_writable_folder("--save-hf", folder);
@@ -91,9 +112,14 @@ void check_model_folder(const CheckpointConfig& config, const RunStart& start) {
 }
 
 ModelFolders::ModelFolders(Communicator& world, Savable& run, const CheckpointConfig& config,
-                           const std::string& run_id, const WriteModel& write, SaveObserver* observer,
-                           std::function<void(SavePhase)> at_phase)
-    : world_(world), run_(run), config_(config), write_(write), observer_(observer) {
+                           const std::string& run_id, std::string computation, const WriteModel& write,
+                           SaveObserver* observer, std::function<void(SavePhase)> at_phase)
+    : world_(world),
+      run_(run),
+      config_(config),
+      computation_(std::move(computation)),
+      write_(write),
+      observer_(observer) {
   if (!config.save_hf_interval) return;
   options_.only_weights = true;
   options_.at_phase = std::move(at_phase);
@@ -130,7 +156,7 @@ void ModelFolders::tell_warnings() {
 fs::path ModelFolders::convert(const fs::path& checkpoint, const fs::path& target, ScratchFolder& scratch) {
   const fs::path made = scratch.file("model");
   write_(checkpoint, made);
-  write_text(made / kRunName, options_.run_id + "\n");
+  write_text(made / kRunName, options_.run_id + "\n" + computation_ + (computation_.empty() ? "" : "\n"));
   folder_->check_in_place();
   rename_to(made, target, scratch);
   if (const std::error_code error = scratch.remove())

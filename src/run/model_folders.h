@@ -6,8 +6,9 @@
 // Everything is written in a scratch folder next to the final name (files/scratch_folder.h) and gets that name when it
 // is complete and on the disk. What a killed run leaves is removed by the next run with this folder.
 //
-// A model's folder has a file trifold_run with the identity of its run (checkpoint/run_identity.h). A run saves into a
-// folder with models only if they are its own, which a run knows that continues from one of its checkpoints.
+// A model's folder has a file trifold_run with the identity of its run (checkpoint/run_identity.h) and, in a second line,
+// what the run computes (RunStart::computation). A run saves into a folder with models only if they are its own: it
+// continues from one of its checkpoints, or it was killed before the first and starts over to compute the same.
 #pragma once
 
 #include <filesystem>
@@ -35,10 +36,11 @@ using WriteModel =
 class ModelFolders {
  public:
   // Collective. Locks the folder of --save-hf, if given: BadInput if another process holds it, or it has models of a
-  // run other than `run_id`, which counts on rank 0. References must outlive this object. `observer` is null on all
-  // ranks but 0. `at_phase` is called in every phase of a save, for tests.
+  // run other than `run_id`, which counts on rank 0. `computation` as in RunStart. References must outlive this object.
+  // `observer` is null on all ranks but 0. `at_phase` is called in every phase of a save, for tests.
   ModelFolders(Communicator& world, Savable& run, const CheckpointConfig& config, const std::string& run_id,
-               const WriteModel& write, SaveObserver* observer, std::function<void(SavePhase)> at_phase);
+               std::string computation, const WriteModel& write, SaveObserver* observer,
+               std::function<void(SavePhase)> at_phase);
 
   // Collective; only with --save-hf. Begins to write this step's model; waits for the one before. Failures of the one
   // before are Errors on all ranks, or warnings with --on-save-error continue.
@@ -62,6 +64,7 @@ class ModelFolders {
   Communicator& world_;
   Savable& run_;
   const CheckpointConfig& config_;
+  std::string computation_;
   const WriteModel& write_;
   SaveObserver* observer_;
   std::mutex mutex_;
@@ -78,6 +81,10 @@ std::vector<std::pair<int64_t, std::filesystem::path>> models_in(const std::file
 // Whether the checkpoint at `start` is of a step whose model is due but missing, because a kill came before it was
 // complete. The run then writes it even if no step is left.
 bool lacks_model(const RunStart& start, const CheckpointConfig& config);
+
+// With --auto-resume and before the first checkpoint: if the folder of --save-hf has models of one run alone, and that run
+// computed what this one will, sets start.earlier_id to its identity, so that this run replaces them.
+void take_over_models(const CheckpointConfig& config, RunStart& start);
 
 // BadInput if --save-hf cannot be used: it is not writable, is the folder of --save, contains --load, is in use, or has
 // models of another run than the one that starts at `start`.

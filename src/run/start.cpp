@@ -115,6 +115,7 @@ CheckpointReader checkpoint_of(const RunStart& start) {
 
 RunIdentity identity_of(const RunStart& start) {
   if (start.from && start.part == LoadPart::All) return continued_run(*start.from);
+  if (!start.earlier_id.empty()) return {start.earlier_id, start.from};
   if (start.from) return new_run(*start.from);
   return new_run();
 }

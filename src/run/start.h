@@ -29,6 +29,10 @@ struct RunStart {
   LoadPart part = LoadPart::All;
   bool may_fall_back = false;  // to an older checkpoint if the newest is damaged
   bool new_optimizer = false;  // LoadPart::All without the optimizer state (--no-load-optim)
+  // Identifies what a run computes: equal for runs of the same options and data from the same start. Empty: unknown.
+  std::string computation = {};
+  // The identity of an earlier start of this run, which it takes over (run/model_folders.h). Empty: none.
+  std::string earlier_id = {};
 };
 
 // Chooses the start from the options and the folders. A folder whose checkpoints are all damaged does not lead to a new
@@ -39,7 +43,7 @@ RunStart choose_start(const CheckpointConfig& config);
 // load_start reports the newer ones that it skips. BadInput if there is none.
 CheckpointReader checkpoint_of(const RunStart& start);
 
-// The run's identity: a new one, or the identity in the checkpoint that it continues.
+// The run's identity: a new one, or the identity of its earlier start or in the checkpoint that it continues.
 RunIdentity identity_of(const RunStart& start);
 
 // BadInput if --save is not writable or does not match the start: it holds checkpoints of another run, or checkpoints

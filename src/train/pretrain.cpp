@@ -7,6 +7,7 @@
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/fields/pipeline_choice.h"
+#include "core/read_json.h"
 #include "files/file_memory.h"
 #include "files/output_files.h"
 #include "mesh/mesh_sizes.h"
@@ -15,6 +16,7 @@
 #include "models/hugging_face/hugging_face.h"
 #include "models/language_family.h"
 #include "plan/memory_fit.h"
+#include "run/changed_options.h"
 #include "run/device.h"
 #include "run/loop.h"
 #include "run/ranks.h"
@@ -162,9 +164,18 @@ void check_family(const PretrainJob& job) {
     family_for(job.config.model, job.config.checkpoint.hugging_face_family, former);
 }
 
+// RunStart::computation of a run that does `task`.
+std::string computation_of(const PretrainJob& job, std::string_view task) {
+  PretrainConfig config = job.config;
+  const std::string from = fmt::format("{}\nfrom {} {}\n{}", task, job.start.from.value_or(""),
+                                       static_cast<int>(job.start.part), json_text(to_json(job.fingerprint)));
+  return digest_of_options(options_of(config), from);
+}
+
 }  // namespace
 
-PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data) {
+PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data,
+                    std::string_view task) {
   PretrainJob job;
   job.config = std::move(config);
   const CheckpointConfig& checkpoint = job.config.checkpoint;
@@ -176,6 +187,8 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.attempt([&] {
     open_data(job);
     job.fingerprint = fingerprint_of(job.config.data);
+    job.start.computation = computation_of(job, task);
+    take_over_models(checkpoint, job.start);
   });
   const auto plan = [&job] {
     if (job.planned.empty()) job.planned = PlannedRuns(run_spec_here(job.config));

@@ -146,6 +146,35 @@ class ModelFolders(ProgramTest):
         _, text = self.pretrain("--train-iters", 6, *line)
         self.assertIn("nothing is left to train", text)
 
+    def test_a_run_killed_before_its_first_checkpoint_starts_over(self):
+        """The same options and data are the same run, whose models are replaced; another run is refused."""
+        line = ["--train-iters", 6, "--save-hf-interval", 2]
+        self.pretrain(*line, "--save-hf", "whole")
+        whole = {step: self.tensors(f"whole/hf_iter_{step:07}") for step in (2, 4, 6)}
+        line += ["--save-hf", "hf", "--save-interval", 6]
+        command = [TRIFOLD, "pretrain", *SMALL, "--data-path", str(TEXT), *map(str, line), "--save", "run", "--auto-resume"]
+        killed = subprocess.run(command, cwd=self.folder, capture_output=True, timeout=100, check=False,
+                                env={**os.environ, "TRIFOLD_TEST_KILL_AT": "folder-made:2"})
+        self.assertEqual(killed.returncode, -signal.SIGKILL, killed.stderr)
+        self.assertEqual(self.tensors("hf/hf_iter_0000002"), whole[2])
+        again = [*line, "--save", "run", "--auto-resume"]
+        for more in (["--seed", 5], ["--lr", 0.1]):
+            _, text = self.pretrain(*again, *more, status=2)
+            self.assertIn("start it over with the same options, --save and --auto-resume", text)
+        _, text = self.pretrain(*line, "--save", "run", status=2)
+        self.assertIn("holds models of another run", text)
+        self.pretrain(*again, "--ranks", 2, "--log-interval", 2)
+        self.assertEqual(sorted(p.name for p in (self.folder / "hf").iterdir()), [f"hf_iter_{step:07}" for step in (2, 4, 6)])
+        self.trifold("inspect", "run")
+
+    def test_notes_of_saving_know_the_models(self):
+        """--save-retain and --on-save-error concern models too."""
+        line = ["--train-iters", 2, "--save-retain", 2, "--on-save-error", "continue"]
+        _, text = self.pretrain(*line)
+        self.assertIn("--save-retain 2 has no effect without --save DIR, or --save-hf DIR", text)
+        _, text = self.pretrain(*line, "--save-hf", "hf", "--save-hf-interval", 1)
+        self.assertNotIn("has no effect", text)
+
     def test_a_model_that_cannot_be_written(self):
         """--on-save-error continue goes on when the save cannot begin."""
         line = [TRIFOLD, "pretrain", *SMALL, "--data-path", str(TEXT), "--train-iters", "100000", "--log-interval", "1",
@@ -296,10 +325,12 @@ class ModelFolders(ProgramTest):
         config = self.config("model")
         config["eos_token_id"] = 7
         (self.folder / "model" / "config.json").write_text(json.dumps(config))
+        (self.folder / "model" / "generation_config.json").write_text('{"temperature": 0.6}')
         self.from_folder("--train-iters", 4, "--load", "model", "--save", "run", "--save-interval", 2, "--save-hf", "hf",
                          "--save-hf-interval", 2)
         self.assertEqual((self.folder / "hf" / "hf_iter_0000002" / "tokenizer.json").read_bytes(), tokenizer)
         self.assertEqual(self.config("hf/hf_iter_0000002")["eos_token_id"], 7)
+        self.assertEqual((self.folder / "hf" / "hf_iter_0000002" / "generation_config.json").read_text(), '{"temperature": 0.6}')
         # The run's own checkpoint goes before the folder when it resumes.
         _, text = self.from_folder("--train-iters", 6, "--load", "model", "--save", "run", "--auto-resume")
         self.assertIn("steps       5 to 6", text)

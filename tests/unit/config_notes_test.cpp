@@ -21,9 +21,10 @@ TEST(ConfigNotes, SayWhatHasNoEffect) {
   using C = PretrainConfig;
   expect_noted({
       {"--save-interval 5 has no effect without --save DIR", [](C& c) { c.checkpoint.save_interval = 5; }},
-      {"--save-retain 3 has no effect without --save DIR", [](C& c) { c.checkpoint.save_retain = 3; }},
+      {"--save-retain 3 has no effect without --save DIR, or --save-hf DIR",
+       [](C& c) { c.checkpoint.save_retain = 3; }},
       {"--async-save has no effect without --save DIR", [](C& c) { c.checkpoint.async_save = true; }},
-      {"--on-save-error continue has no effect without --save DIR",
+      {"--on-save-error continue has no effect without --save DIR, or --save-hf DIR",
        [](C& c) { c.checkpoint.on_save_error = OnSaveError::Continue; }},
       {"--check-replicas 0 has no effect without --save DIR", [](C& c) { c.checkpoint.check_replicas = 0; }},
       {"--allow-changed-data has no effect without --load DIR, or --auto-resume, "

@@ -48,7 +48,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
       .range(2, 1 << 20)
       .absent("all are kept")
       .of_execution()
-      .only_with("save")
+      .only_with(When("save").or_when("save-hf"))
       .as_note();
   table
       .add("save-best", &checkpoint.save_best,
@@ -64,7 +64,7 @@ void add_saving(OptionTable& table, CheckpointConfig& checkpoint) {
            "Reaction to a checkpoint that cannot be saved; "
            "failing to save the last one always ends the run with an error.")
       .of_execution()
-      .only_with("save")
+      .only_with(When("save").or_when("save-hf"))
       .as_note();
   table
       .add(
