@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,9 @@
 #include "graph/pt2/read_pt2.h"
 #include "launch/block_lines.h"
 #include "launch/commands.h"
+#include "launch/progress.h"
+#include "models/folders/describe_folder.h"
+#include "models/folders/open_model.h"
 #include "plan/model_costs.h"
 #include "run/flight/flight_verdict.h"
 #include "train/pretrain.h"
@@ -58,6 +62,20 @@ int run_graph(const InspectConfig& config) {
   return kDone;
 }
 
+// A folder of transformers.
+int run_folder(const InspectConfig& config) {
+  if (config.verify)
+    bad_input(
+        "--verify: {} is a Hugging Face model, whose files have no checksums: leave it out, or compare it by --diff",
+        config.directory);
+  const auto folder = std::make_shared<const HuggingFaceFolder>(config.directory, print_warning);
+  fmt::print("{}",
+             printable_message(describe(*folder) +
+                               "\nTo train it: trifold pretrain --load FOLDER; to make a checkpoint of it: "
+                               "trifold convert --load FOLDER --save DIR\n"));
+  return kDone;
+}
+
 }  // namespace
 
 int run(const InspectConfig& config) {
@@ -67,7 +85,9 @@ int run(const InspectConfig& config) {
   }
   if (config.directory.ends_with(kGraphEnding) && !std::filesystem::is_directory(config.directory))
     return run_graph(config);
-  CheckpointReader checkpoint(config.directory);
+  const bool is_folder = is_hugging_face_folder(config.directory);
+  if (is_folder && (!config.diff || config.verify)) return run_folder(config);
+  CheckpointReader checkpoint = open_model(config.directory);
   if (!config.diff) fmt::print("{}", printable_message(describe(checkpoint, to_json(ModelConfig{}))));
   bool sound = true;
   if (config.verify) {
@@ -76,7 +96,7 @@ int run(const InspectConfig& config) {
     sound = report.ok();
   }
   if (config.diff) {
-    CheckpointReader other(*config.diff);
+    CheckpointReader other = open_model(*config.diff);
     fmt::print("{}", printable_message(to_text(difference(checkpoint, other))));
   }
   return sound ? kDone : kFailed;

@@ -188,13 +188,16 @@ std::vector<std::string> differing_options(const json& left, const json& right) 
 
 }  // namespace
 
+std::string model_text(const json& model, const json& default_model) {
+  return fields_text("model", without_defaults(model, default_model));
+}
+
 std::string describe(const CheckpointReader& checkpoint, const json& default_model) {
   const Manifest& manifest = checkpoint.manifest();
   std::string text =
       fmt::format("checkpoint {}\nstep {}, {} samples consumed\n{}{}", checkpoint.directory().string(),
                   manifest.meta.step, manifest.meta.consumed_samples,
-                  fields_text("model", without_defaults(manifest.meta.model, default_model)),
-                  fields_text("mesh", manifest.meta.mesh));
+                  model_text(manifest.meta.model, default_model), fields_text("mesh", manifest.meta.mesh));
   int64_t bytes = 0;
   for (const FileInfo& file : manifest.files) bytes += file.bytes;
   text += fmt::format("files: {}, {}\n\n", manifest.files.size(), bytes_text(static_cast<size_t>(bytes)));

@@ -13,6 +13,9 @@ namespace trifold {
 std::string describe(const CheckpointReader& checkpoint,
                      const nlohmann::json& default_model = nlohmann::json::object());
 
+// "model: hidden_size 128, ..." on as many lines as it needs: the fields of `model` that differ from `default_model`.
+std::string model_text(const nlohmann::json& model, const nlohmann::json& default_model);
+
 // The report of CheckpointReader::verify, ending in a verdict.
 std::string to_text(const VerifyReport& report);
 

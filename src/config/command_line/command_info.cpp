@@ -117,10 +117,10 @@ const std::vector<CommandInfo>& commands() {
                            kOneProcess),
       command<InspectConfig>(
           {"inspect",
-           "show the contents of a checkpoint or of a model exported by PyTorch, verify it, or compare two checkpoints",
+           "show the contents of a checkpoint, a Hugging Face folder or a model exported by PyTorch, verify it, or compare two",
            "DIR|MODEL.pt2 [options]",
            {"trifold inspect out", "trifold inspect out --verify", "trifold inspect out --diff other",
-            "trifold inspect model.pt2"}},
+            "trifold inspect gpt2", "trifold inspect model.pt2"}},
           kOneProcess),
       command<ImportConfig>(
           {"import-config",
