@@ -10,6 +10,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save_folder.h"
 #include "config/commands/json.h"
+#include "core/memo.h"
 #include "core/printable.h"
 #include "core/read_json.h"
 
@@ -103,6 +104,22 @@ bool are_equal(const SafetensorsModel::Entry& a, const SafetensorsModel::Entry& 
   return true;
 }
 
+// A tensor of a file as it is now.
+std::string state_of(const SafetensorsModel::Entry& entry) {
+  std::error_code unknown;
+  const fs::path path = fs::absolute(entry.file->path(), unknown);
+  return fmt::format("{}\n{}\n{}\n", path.string(),
+                     fs::last_write_time(path, unknown).time_since_epoch().count(), entry.tensor->name);
+}
+
+// The same, read once for all ranks of this process: each of them opens the folder.
+bool are_known_equal(const SafetensorsModel& files, const SafetensorsModel::Entry& a,
+                     const SafetensorsModel::Entry& b) {
+  static Memo<std::string, bool> known;
+  return known.of(fmt::format("{}{}{:08x}", state_of(a), state_of(b), files.digest()),
+                  [&] { return are_equal(a, b); });
+}
+
 // Tied tensors, as transformers treats them: a missing one equals the other, and two that differ stay separate.
 // Returns, for each missing tensor, the tensor that replaces it.
 std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, ModelConfig& model,
@@ -116,7 +133,7 @@ std::map<std::string, std::string> resolve_ties(const SafetensorsModel& files, M
     if (one == nullptr) continue;
     if (other == nullptr) {
       stand_ins[original] = copy;
-    } else if (!are_equal(*one, *other)) {
+    } else if (!are_known_equal(files, *one, *other)) {
       const auto apart = untied(model, family);
       if (!apart)
         bad_input("{}: tensor {} has other values than {}; only models in which they are one are supported",
@@ -177,7 +194,13 @@ json token_fields(const json& config, const std::string& where) {
 bool is_hugging_face_folder(const fs::path& folder) {
   std::error_code ignored;
   const auto has = [&](std::string_view name) { return fs::exists(folder / name, ignored); };
-  if (!has("config.json")) return false;
+  if (!has("config.json")) {
+    if (has(kSafetensorsName) && !has(kManifestName) && checkpoints_in(folder).empty())
+      bad_input(
+          "{} holds {} but no config.json, which says what model it is: put the model's config.json next to it",
+          folder.string(), kSafetensorsName);
+    return false;
+  }
   if (!has(kManifestName) && checkpoints_in(folder).empty()) return true;
   if (has(kSafetensorsName) || has(kSafetensorsIndexName))
     bad_input(

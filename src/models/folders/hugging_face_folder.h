@@ -31,7 +31,7 @@ inline constexpr const char* kKeptFields = "hugging_face";
 inline constexpr const char* kFamilyField = "model_type";
 
 // Whether `folder` is one of transformers': it has a config.json and is neither a checkpoint nor a folder of them.
-// BadInput if it is both, with safetensors files too.
+// BadInput if it is both, with safetensors files too, or if it has a model.safetensors alone.
 bool is_hugging_face_folder(const std::filesystem::path& folder);
 
 class HuggingFaceFolder {
