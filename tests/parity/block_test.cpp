@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/compare.h"
+#include "support/run_mesh.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -36,23 +37,6 @@ PretrainConfig block_run(const BlockForm& form) {
   return config;
 }
 
-struct BlockMesh {
-  int dp, tp, pp, zero = 0;
-  RecomputeGranularity recompute = RecomputeGranularity::None;
-  const char* schedule = "1f1b";
-  int head_parts = 1;
-};
-
-PretrainConfig block_on(const PretrainConfig& base, const BlockMesh& mesh) {
-  PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp);
-  if (mesh.pp > 1) config = scheduled(config, mesh.schedule, 1);
-  config.mesh.sequence_parallel = mesh.tp > 1;
-  config.mesh.recompute_granularity = mesh.recompute;
-  config.mesh.pipeline_vocab_parts = mesh.head_parts;
-  config.zero.zero_stage = mesh.zero;
-  return config;
-}
-
 TEST(Block, CurvesAgreeOnEveryMesh) {
   for (const BlockForm& form : {BlockForm{NormPosition::Output, ParallelResidual::None},
                                 {NormPosition::Both, ParallelResidual::None},
@@ -61,14 +45,15 @@ TEST(Block, CurvesAgreeOnEveryMesh) {
     const PretrainConfig base = block_run(form);
     const Curve one = train_and_evaluate(base);
     EXPECT_LT(one.losses.back(), one.losses.front());
-    for (const BlockMesh& mesh : {BlockMesh{1, 2, 1, 0, RecomputeGranularity::Selective},
-                                  {2, 2, 1, 2, RecomputeGranularity::Full},
-                                  {1, 1, 2, 0, RecomputeGranularity::None, "zb-h1"},
-                                  {2, 1, 2, 3, RecomputeGranularity::Selective, "1f1b", 2}}) {
+    for (const RunMesh& mesh :
+         {RunMesh{.tp = 2, .sequence_parallel = true, .recompute = RecomputeGranularity::Selective},
+          {.dp = 2, .tp = 2, .sequence_parallel = true, .zero = 2, .recompute = RecomputeGranularity::Full},
+          {.pp = 2, .schedule = "zb-h1"},
+          {.dp = 2, .pp = 2, .zero = 3, .recompute = RecomputeGranularity::Selective, .head_parts = 2}}) {
       SCOPED_TRACE(fmt::format("norms {} parallel {}: dp {} tp {} pp {} zero {} {} recompute {}",
                                static_cast<int>(form.norms), static_cast<int>(form.parallel), mesh.dp,
                                mesh.tp, mesh.pp, mesh.zero, mesh.schedule, static_cast<int>(mesh.recompute)));
-      const Curve cut = train_and_evaluate(block_on(base, mesh));
+      const Curve cut = train_and_evaluate(mesh.of(base));
       EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
       EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
       EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);

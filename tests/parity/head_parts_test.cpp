@@ -8,6 +8,7 @@
 #include "schedule/passes.h"
 #include "support/compare.h"
 #include "support/planned_memory.h"
+#include "support/run_mesh.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -22,26 +23,13 @@ PretrainConfig head_run(int parts, bool tied = false) {
   return config;
 }
 
-struct HeadMesh {
-  int parts = 1, dp = 1, tp = 1, pp = 1;
-  const char* schedule = "1f1b";
-  int chunks = 1, zero = 0;
-  bool sequence_parallel = false;
-
-  PretrainConfig of(PretrainConfig config) const {
-    config.mesh.pipeline_vocab_parts = parts;
-    config.mesh.sequence_parallel = sequence_parallel;
-    config.zero.zero_stage = zero;
-    return scheduled(on_mesh(config, dp, tp, pp), schedule, chunks);
-  }
-};
-
-constexpr HeadMesh kHeadMeshes[] = {{1},
-                                    {4},
-                                    {8, 1, 1, 4, "zb-h2"},
-                                    {16, 2, 1, 2, "zb-v", 2, 2},
-                                    {2, 1, 2, 2, "1f1b", 1, 0, true},
-                                    {8, 2, 1, 2, "zb-h1", 1, 1}};
+constexpr RunMesh kHeadMeshes[] = {
+    {},
+    {.head_parts = 4},
+    {.pp = 4, .schedule = "zb-h2", .head_parts = 8},
+    {.dp = 2, .pp = 2, .zero = 2, .schedule = "zb-v", .chunks = 2, .head_parts = 16},
+    {.tp = 2, .pp = 2, .sequence_parallel = true, .head_parts = 2},
+    {.dp = 2, .pp = 2, .zero = 1, .schedule = "zb-h1", .head_parts = 8}};
 
 class HeadParts : public ::testing::Test {
  protected:
@@ -60,12 +48,12 @@ TEST_F(HeadParts, LoadWithAnyNumberOnAnyMesh) {
   for (const bool tied : {false, true}) {
     const PretrainConfig run = head_run(1, tied);
     const Curve whole = train(run);
-    for (const HeadMesh& from : kHeadMeshes) {
+    for (const RunMesh& from : kHeadMeshes) {
       const std::string save = folder_ + "/" + std::to_string(number++);
       const Curve before = train(from.of(run), 2, "", save);
-      for (const HeadMesh& to : kHeadMeshes) {
-        SCOPED_TRACE(fmt::format("{} parts on pp {} to {} on pp {}{}", from.parts, from.pp, to.parts, to.pp,
-                                 tied ? ", tied" : ""));
+      for (const RunMesh& to : kHeadMeshes) {
+        SCOPED_TRACE(fmt::format("{} parts on pp {} to {} on pp {}{}", from.head_parts, from.pp,
+                                 to.head_parts, to.pp, tied ? ", tied" : ""));
         const Curve after = train(to.of(run), 0, save);
         ASSERT_EQ(before.losses.size() + after.losses.size(), whole.losses.size());
         for (size_t i = 0; i < after.losses.size(); ++i)
@@ -81,8 +69,8 @@ TEST_F(HeadParts, ResumeExactlyOnAnotherCut) {
     base.precision.f64 = f64;
     const Curve whole = train(base);
     std::filesystem::remove_all(folder_);
-    train(HeadMesh{8, 1, 1, 2, "zb-h1"}.of(base), 2, "", folder_);
-    const Curve after = train(HeadMesh{8, 1, 1, 4, "1f1b"}.of(base), 0, folder_);
+    train(RunMesh{.pp = 2, .schedule = "zb-h1", .head_parts = 8}.of(base), 2, "", folder_);
+    const Curve after = train(RunMesh{.pp = 4, .head_parts = 8}.of(base), 0, folder_);
     ASSERT_EQ(after.losses.size(), 2U);
     for (size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(after.losses[i], whole.losses[i + 2]);
@@ -96,8 +84,8 @@ TEST_F(HeadParts, TrainInSixteenBits) {
   one.precision = {};
   one.precision.bf16 = true;
   const Curve whole = train(one);
-  const Curve cut = train(HeadMesh{8, 1, 1, 4, "zb-h1"}.of(one));
-  const Curve flat = train(HeadMesh{8}.of(one));
+  const Curve cut = train(RunMesh{.pp = 4, .schedule = "zb-h1", .head_parts = 8}.of(one));
+  const Curve flat = train(RunMesh{.head_parts = 8}.of(one));
   EXPECT_EQ(cut.losses, flat.losses);
   for (size_t i = 0; i < whole.losses.size(); ++i)
     EXPECT_LT(relative_error(cut.losses[i], whole.losses[i]), 0.01) << "step " << i;
@@ -105,10 +93,10 @@ TEST_F(HeadParts, TrainInSixteenBits) {
 
 TEST_F(HeadParts, HoldWhatAPlanSays) {
   for (const bool tied : {false, true})
-    for (const HeadMesh& mesh : kHeadMeshes) {
+    for (const RunMesh& mesh : kHeadMeshes) {
       const PretrainConfig config = mesh.of(head_run(1, tied));
       EXPECT_EQ(plan_of(config).parameters, plan_of(head_run(1, tied)).parameters);
-      SCOPED_TRACE(fmt::format("{} parts on pp {}{}", mesh.parts, mesh.pp, tied ? ", tied" : ""));
+      SCOPED_TRACE(fmt::format("{} parts on pp {}{}", mesh.head_parts, mesh.pp, tied ? ", tied" : ""));
       compare_with_plan(config, expect_planned_memory);
     }
 }
@@ -120,14 +108,14 @@ TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
     PretrainConfig run = head_run(8, true);
     run.precision.f64 = f64;
     const Curve flat = train(run);
-    const HeadMesh meshes[] = {{8, 1, 1, 2},
-                               {8, 1, 1, 4, "zb-h1"},
-                               {8, 1, 1, 4, "interleaved", 2},
-                               {8, 1, 1, 2, "zb-v", 2},
-                               {8, 1, 1, 4, "auto", 2},
-                               {8, 1, 1, 4, "gpipe"},
-                               {8, 1, 1, 8, "1f1b"}};
-    for (const HeadMesh& mesh : meshes) {
+    const RunMesh meshes[] = {{.pp = 2, .head_parts = 8},
+                              {.pp = 4, .schedule = "zb-h1", .head_parts = 8},
+                              {.pp = 4, .schedule = "interleaved", .chunks = 2, .head_parts = 8},
+                              {.pp = 2, .schedule = "zb-v", .chunks = 2, .head_parts = 8},
+                              {.pp = 4, .schedule = "auto", .chunks = 2, .head_parts = 8},
+                              {.pp = 4, .schedule = "gpipe", .head_parts = 8},
+                              {.pp = 8, .head_parts = 8}};
+    for (const RunMesh& mesh : meshes) {
       SCOPED_TRACE(fmt::format("pp {} {}", mesh.pp, mesh.schedule));
       const Curve cut = train(mesh.of(run));
       EXPECT_EQ(cut.losses, flat.losses);
@@ -135,10 +123,12 @@ TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
     }
     PretrainConfig single = run;
     single.batch.global_batch_size = 1;
-    EXPECT_EQ(train(HeadMesh{8, 1, 1, 4, "zb-h1"}.of(single)).grad_norms, train(single).grad_norms);
-    const Curve two = train(HeadMesh{8, 2, 1, 2, "zb-h1"}.of(run));
+    EXPECT_EQ(train(RunMesh{.pp = 4, .schedule = "zb-h1", .head_parts = 8}.of(single)).grad_norms,
+              train(single).grad_norms);
+    const Curve two = train(RunMesh{.dp = 2, .pp = 2, .schedule = "zb-h1", .head_parts = 8}.of(run));
     for (int zero = 1; zero <= 3; ++zero) {
-      PretrainConfig sharded = HeadMesh{8, 2, 1, 2, "zb-h1", 1, zero}.of(run);
+      PretrainConfig sharded =
+          RunMesh{.dp = 2, .pp = 2, .zero = zero, .schedule = "zb-h1", .head_parts = 8}.of(run);
       if (zero == 2) sharded.zero.zero_reduce = ReducePolicy::Each;
       const Curve curve = train(sharded);
       if (zero != 2) {
@@ -152,7 +142,7 @@ TEST_F(HeadParts, ShareTheTokenEmbeddingOnEveryCut) {
 
 // A plan as it is written runs with the same bits, lookups included.
 TEST_F(HeadParts, RunAPlanFromAFile) {
-  const PretrainConfig run = HeadMesh{8, 1, 1, 4, "zb-h1"}.of(head_run(8, true));
+  const PretrainConfig run = RunMesh{.pp = 4, .schedule = "zb-h1", .head_parts = 8}.of(head_run(8, true));
   const PlanReport report = plan_of(run);
   ASSERT_GT(report.stages.size(), 4U);
   std::filesystem::create_directories(folder_);

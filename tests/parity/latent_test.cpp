@@ -6,6 +6,7 @@
 #include "files/file.h"
 #include "support/compare.h"
 #include "support/planned_memory.h"
+#include "support/run_mesh.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -37,31 +38,6 @@ PretrainConfig latent_experts(bool f64) {
   return config;
 }
 
-struct LatentMesh {
-  int dp, tp, pp, cp = 1;
-  bool sequence_parallel = false;
-  int zero = 0;
-  const char* schedule = "1f1b";
-  RecomputeGranularity recompute = RecomputeGranularity::None;
-  ContextExchange exchange = ContextExchange::AllGather;
-};
-
-PretrainConfig latent_on(const PretrainConfig& base, const LatentMesh& mesh) {
-  PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp, mesh.cp);
-  if (mesh.pp > 1) config = scheduled(config, mesh.schedule, std::string(mesh.schedule) == "zb-v" ? 2 : 1);
-  config.mesh.sequence_parallel = mesh.sequence_parallel;
-  config.mesh.recompute_granularity = mesh.recompute;
-  if (mesh.cp > 1) config.mesh.cp_comm_type = mesh.exchange;
-  config.zero.zero_stage = mesh.zero;
-  return config;
-}
-
-std::string name_of(const LatentMesh& m) {
-  return fmt::format("dp {} tp {} pp {} cp {} sp {} zero {} {} recompute {} {}", m.dp, m.tp, m.pp, m.cp,
-                     m.sequence_parallel, m.zero, m.schedule, static_cast<int>(m.recompute),
-                     name_of(m.exchange));
-}
-
 constexpr auto kSelective = RecomputeGranularity::Selective;
 constexpr auto kFull = RecomputeGranularity::Full;
 
@@ -70,20 +46,24 @@ TEST(Latent, CurvesAgreeOnEveryMesh) {
     const PretrainConfig base = latent_run(query_rank, true);
     const Curve one = train_and_evaluate(base);
     EXPECT_LT(one.losses.back(), one.losses.front());
-    for (const LatentMesh& mesh :
-         {LatentMesh{1, 2, 1},
-          {1, 4, 1, 1, true},
-          {2, 2, 1, 1, true, 1},
-          {4, 2, 1, 1, false, 2},
-          {2, 2, 2, 1, true, 3, "zb-h1"},
-          {1, 2, 3, 1, true, 0, "1f1b", kSelective},
-          {2, 1, 3, 1, false, 1, "1f1b", kFull},
-          {1, 2, 1, 1, true, 0, "1f1b", kFull},
-          {1, 1, 1, 2},
-          {1, 2, 1, 2, true, 0, "1f1b", kSelective, ContextExchange::Ring},
-          {2, 1, 1, 4, false, 3, "1f1b", RecomputeGranularity::None, ContextExchange::AllToAll}}) {
-      SCOPED_TRACE(fmt::format("query rank {}, {}", query_rank, name_of(mesh)));
-      const Curve cut = train_and_evaluate(latent_on(base, mesh));
+    for (const RunMesh& mesh :
+         {RunMesh{.tp = 2},
+          {.tp = 4, .sequence_parallel = true},
+          {.dp = 2, .tp = 2, .sequence_parallel = true, .zero = 1},
+          {.dp = 4, .tp = 2, .zero = 2},
+          {.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true, .zero = 3, .schedule = "zb-h1"},
+          {.tp = 2, .pp = 3, .sequence_parallel = true, .recompute = kSelective},
+          {.dp = 2, .pp = 3, .zero = 1, .recompute = kFull},
+          {.tp = 2, .sequence_parallel = true, .recompute = kFull},
+          {.cp = 2},
+          {.tp = 2,
+          .cp = 2,
+          .sequence_parallel = true,
+          .recompute = kSelective,
+          .exchange = ContextExchange::Ring},
+          {.dp = 2, .cp = 4, .zero = 3, .exchange = ContextExchange::AllToAll}}) {
+      SCOPED_TRACE(fmt::format("query rank {}, {}", query_rank, mesh.name()));
+      const Curve cut = train_and_evaluate(mesh.of(base));
       EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
       EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
       EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
@@ -94,14 +74,25 @@ TEST(Latent, CurvesAgreeOnEveryMesh) {
 TEST(Latent, WithExpertsToo) {
   const Curve one = train_and_evaluate(latent_experts(true));
   for (const auto& [mesh, ep] :
-       {std::pair(LatentMesh{4, 1, 1, 1, false, 1}, 4),
-        {LatentMesh{2, 2, 1, 1, true, 3}, 4},
-        {LatentMesh{2, 2, 2, 1, true, 0, "zb-h1"}, 2},
-        {LatentMesh{2, 1, 1, 2, false, 1}, 4},
-        {LatentMesh{1, 2, 1, 2, true, 0, "1f1b", kSelective, ContextExchange::Ring}, 2},
-        {LatentMesh{1, 2, 1, 2, true, 3, "1f1b", kFull, ContextExchange::AllToAll}, 4}}) {
-    SCOPED_TRACE(name_of(mesh));
-    PretrainConfig config = latent_on(latent_experts(true), mesh);
+       {std::pair(RunMesh{.dp = 4, .zero = 1}, 4),
+        {RunMesh{.dp = 2, .tp = 2, .sequence_parallel = true, .zero = 3}, 4},
+        {RunMesh{.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true, .schedule = "zb-h1"}, 2},
+        {RunMesh{.dp = 2, .cp = 2, .zero = 1}, 4},
+        {RunMesh{.tp = 2,
+        .cp = 2,
+        .sequence_parallel = true,
+        .recompute = kSelective,
+        .exchange = ContextExchange::Ring},
+         2},
+        {RunMesh{.tp = 2,
+        .cp = 2,
+        .sequence_parallel = true,
+        .zero = 3,
+        .recompute = kFull,
+        .exchange = ContextExchange::AllToAll},
+         4}}) {
+    SCOPED_TRACE(mesh.name());
+    PretrainConfig config = mesh.of(latent_experts(true));
     config.mesh.expert_model_parallel_size = ep;
     const Curve cut = train_and_evaluate(config);
     EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
@@ -113,13 +104,14 @@ TEST(Latent, WithExpertsToo) {
 TEST(Latent, PipelinesAndZeroChangeNoBit) {
   for (const int tp : {1, 2}) {
     const PretrainConfig base = latent_run(20, false);
-    const Curve plain = train_and_evaluate(latent_on(base, {2, tp, 1, 1, tp > 1}));
-    for (const LatentMesh& mesh : {LatentMesh{2, tp, 3, 1, tp > 1, 0, "zb-h1"},
-                                   {2, tp, 1, 1, tp > 1, 3},
-                                   {2, tp, 2, 1, tp > 1, 1, "1f1b", kSelective},
-                                   {2, tp, 1, 1, tp > 1, 2, "1f1b", kFull}}) {
-      SCOPED_TRACE(name_of(mesh));
-      const Curve curve = train_and_evaluate(latent_on(base, mesh));
+    const Curve plain = train_and_evaluate(RunMesh{.dp = 2, .tp = tp, .sequence_parallel = tp > 1}.of(base));
+    for (const RunMesh& mesh :
+         {RunMesh{.dp = 2, .tp = tp, .pp = 3, .sequence_parallel = tp > 1, .schedule = "zb-h1"},
+          {.dp = 2, .tp = tp, .sequence_parallel = tp > 1, .zero = 3},
+          {.dp = 2, .tp = tp, .pp = 2, .sequence_parallel = tp > 1, .zero = 1, .recompute = kSelective},
+          {.dp = 2, .tp = tp, .sequence_parallel = tp > 1, .zero = 2, .recompute = kFull}}) {
+      SCOPED_TRACE(mesh.name());
+      const Curve curve = train_and_evaluate(mesh.of(base));
       EXPECT_EQ(first_difference<double>(curve.losses, plain.losses), kSame);
       EXPECT_EQ(first_difference<double>(curve.grad_norms, plain.grad_norms), kSame);
       EXPECT_EQ(curve.valid_loss, plain.valid_loss);
@@ -141,14 +133,16 @@ TEST(Latent, ACheckpointGoesOnOnAnyMesh) {
   const auto folder = std::filesystem::temp_directory_path() / ("trifold_latent_" + random_id());
   for (const bool f64 : {false, true}) {
     PretrainConfig config = latent_run(20, f64);
-    const LatentMesh saved{1, 4, 1, 1, true};
-    const Curve whole = train(latent_on(config, saved));
-    train(latent_on(config, saved), 2, "", folder.string());
-    const Curve same = train(latent_on(config, saved), 0, folder.string());
+    const RunMesh saved{.tp = 4, .sequence_parallel = true};
+    const Curve whole = train(saved.of(config));
+    train(saved.of(config), 2, "", folder.string());
+    const Curve same = train(saved.of(config), 0, folder.string());
     EXPECT_EQ(first_difference<double>(same.losses, {whole.losses.begin() + 2, whole.losses.end()}), kSame);
-    for (const LatentMesh& mesh : {LatentMesh{1, 1, 1}, {2, 2, 1, 1, true, 3}, {2, 2, 2, 1, false, 1}}) {
-      SCOPED_TRACE(name_of(mesh));
-      const Curve curve = train(latent_on(config, mesh), 0, folder.string());
+    for (const RunMesh& mesh : {RunMesh{},
+                                {.dp = 2, .tp = 2, .sequence_parallel = true, .zero = 3},
+                                {.dp = 2, .tp = 2, .pp = 2, .zero = 1}}) {
+      SCOPED_TRACE(mesh.name());
+      const Curve curve = train(mesh.of(config), 0, folder.string());
       ASSERT_EQ(curve.losses.size(), 2U);
       for (size_t i = 0; i < 2; ++i)
         EXPECT_LT(relative_error(curve.losses[i], whole.losses[i + 2]), f64 ? 1e-11 : 1e-5);
@@ -162,8 +156,8 @@ TEST(Latent, APlanForetellsMemoryAndTraffic) {
   for (const int64_t query_rank : {20, 0})
     for (const bool sequence : {false, true})
       for (const auto recompute : {RecomputeGranularity::None, kSelective, kFull}) {
-        PretrainConfig config =
-            latent_on(latent_run(query_rank, false), {1, 2, 1, 1, sequence, 0, "1f1b", recompute});
+        PretrainConfig config = RunMesh{.tp = 2, .sequence_parallel = sequence, .recompute = recompute}.of(
+            latent_run(query_rank, false));
         config.model.seq_length = config.model.max_position_embeddings.emplace(256);
         const PlanReport report = plan_of(config);
         for (const double sent : sent_in_a_step(config, report, {Axis::Tp}, expect_planned_memory))
@@ -178,7 +172,7 @@ TEST(Latent, APlanForetellsWhatContextRanksHoldAndSend) {
   for (const auto exchange : {ContextExchange::AllGather, ContextExchange::Ring, ContextExchange::AllToAll})
     for (const auto recompute : {RecomputeGranularity::None, kFull}) {
       const PretrainConfig config =
-          latent_on(latent_run(20, false), {1, 1, 1, 2, false, 1, "1f1b", recompute, exchange});
+          RunMesh{.cp = 2, .zero = 1, .recompute = recompute, .exchange = exchange}.of(latent_run(20, false));
       const PlanReport report = plan_of(config);
       for (const double sent : sent_in_a_step(config, report, {Axis::Cp}, expect_planned_memory))
         EXPECT_EQ(sent, report.traffic[0].context);

@@ -4,6 +4,7 @@
 
 #include "support/compare.h"
 #include "support/planned_memory.h"
+#include "support/run_mesh.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -25,26 +26,14 @@ PretrainConfig tiled_run(TiledModel model, bool f64, int64_t tiles) {
   return config;
 }
 
-struct TiledMesh {
-  int dp = 1, tp = 1, pp = 1, cp = 1;
-  const char* schedule = "1f1b";
-  int chunks = 1;
-  bool sequence_parallel = false;
-
-  PretrainConfig of(const PretrainConfig& config) const {
-    PretrainConfig cut = scheduled(on_mesh(config, dp, tp, pp, cp), schedule, chunks);
-    cut.mesh.sequence_parallel = sequence_parallel;
-    return cut;
-  }
-};
-
-constexpr TiledMesh kTiledMeshes[] = {{1, 1, 1, 1},
-                                      {1, 2, 1, 1},
-                                      {1, 2, 1, 1, "1f1b", 1, true},
-                                      {2, 1, 1, 2},
-                                      {1, 1, 2, 1, "zb-h1"},
-                                      {1, 2, 2, 1, "zb-v", 2, true},
-                                      {1, 2, 1, 2, "1f1b", 1, true}};
+constexpr RunMesh kTiledMeshes[] = {
+    {},
+    {.tp = 2},
+    {.tp = 2, .sequence_parallel = true},
+    {.dp = 2, .cp = 2},
+    {.pp = 2, .schedule = "zb-h1"},
+    {.tp = 2, .pp = 2, .sequence_parallel = true, .schedule = "zb-v", .chunks = 2},
+    {.tp = 2, .cp = 2, .sequence_parallel = true}};
 constexpr RecomputeGranularity kTiledRecompute[] = {
     RecomputeGranularity::None, RecomputeGranularity::Selective, RecomputeGranularity::Full};
 
@@ -55,7 +44,7 @@ TEST_P(TiledRuns, GiveTheCurveOfAllRowsAtOnce) {
   for (const bool f64 : {true, false}) {
     const Curve whole = train_and_evaluate(tiled_run(GetParam(), f64, 1));
     const double tolerance = f64 ? 1e-11 : 2e-5;
-    for (const TiledMesh& mesh : kTiledMeshes) {
+    for (const RunMesh& mesh : kTiledMeshes) {
       const Curve cut = train_and_evaluate(mesh.of(tiled_run(GetParam(), f64, 5)));
       SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} {}", mesh.dp, mesh.tp, mesh.pp, mesh.cp, f64));
       EXPECT_LT(relative_error(cut.losses, whole.losses), tolerance);
@@ -67,11 +56,11 @@ TEST_P(TiledRuns, GiveTheCurveOfAllRowsAtOnce) {
 
 TEST_P(TiledRuns, RecomputationAndSchedulesChangeNoBit) {
   for (const bool tensor : {false, true}) {
-    TiledMesh flat{.tp = tensor ? 2 : 1, .sequence_parallel = tensor};
+    RunMesh flat{.tp = tensor ? 2 : 1, .sequence_parallel = tensor};
     const Curve once = train_and_evaluate(flat.of(tiled_run(GetParam(), false, 3)));
     for (const char* schedule : {"1f1b", "zb-h1", "zb-v"})
       for (const RecomputeGranularity recompute : kTiledRecompute) {
-        TiledMesh cut = flat;
+        RunMesh cut = flat;
         cut.pp = 2;
         cut.schedule = schedule;
         cut.chunks = cut.schedule == std::string("zb-v") ? 2 : 1;
@@ -88,7 +77,7 @@ TEST_P(TiledRuns, RecomputationAndSchedulesChangeNoBit) {
 }
 
 TEST_P(TiledRuns, HoldWhatAPlanSays) {
-  for (const TiledMesh& mesh : kTiledMeshes)
+  for (const RunMesh& mesh : kTiledMeshes)
     for (const RecomputeGranularity recompute : kTiledRecompute) {
       PretrainConfig config = mesh.of(tiled_run(GetParam(), false, 3));
       config.mesh.recompute_granularity = recompute;
@@ -115,7 +104,9 @@ TEST(TiledMlp, GoesWithLatentAttention) {
     return config;
   };
   const Curve whole = train(run(1));
-  for (const TiledMesh& mesh : {TiledMesh{1, 2, 1, 1, "1f1b", 1, true}, {1, 1, 2, 2, "zb-h1"}}) {
+  for (const RunMesh& mesh :
+       {RunMesh{.tp = 2, .sequence_parallel = true, .recompute = RecomputeGranularity::Full},
+        {.pp = 2, .cp = 2, .schedule = "zb-h1", .recompute = RecomputeGranularity::Full}}) {
     const PretrainConfig config = mesh.of(run(5));
     EXPECT_LT(relative_error(train(config).losses, whole.losses), 1e-11) << "tp " << mesh.tp;
     compare_with_plan(config, expect_planned_memory);

@@ -4,6 +4,7 @@
 
 #include "support/compare.h"
 #include "support/planned_memory.h"
+#include "support/run_mesh.h"
 #include "support/training.h"
 
 namespace trifold::test {
@@ -32,44 +33,21 @@ PretrainConfig window_run(bool f64) {
   return config;
 }
 
-struct WindowMesh {
-  int dp, tp, pp, cp = 1;
-  int zero = 0;
-  const char* schedule = "1f1b";
-  ContextExchange exchange = ContextExchange::AllGather;
-  RecomputeGranularity recompute = RecomputeGranularity::None;
-};
-
-PretrainConfig window_on(const PretrainConfig& base, const WindowMesh& mesh) {
-  PretrainConfig config = on_mesh(base, mesh.dp, mesh.tp, mesh.pp, mesh.cp);
-  if (mesh.pp > 1) config = scheduled(config, mesh.schedule, 1);
-  config.mesh.sequence_parallel = mesh.tp > 1;
-  config.mesh.recompute_granularity = mesh.recompute;
-  if (mesh.cp > 1) config.mesh.cp_comm_type = mesh.exchange;
-  config.zero.zero_stage = mesh.zero;
-  return config;
-}
-
-std::string name_of(const WindowMesh& m) {
-  return fmt::format("dp {} tp {} pp {} cp {} zero {} {} {} recompute {}", m.dp, m.tp, m.pp, m.cp, m.zero,
-                     m.schedule, name_of(m.exchange), static_cast<int>(m.recompute));
-}
-
 TEST(Window, CurvesAgreeOnEveryMesh) {
   const PretrainConfig base = window_run(true);
   const Curve one = train_and_evaluate(base);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  for (const WindowMesh& mesh :
-       {WindowMesh{1, 2, 1},
-        {2, 2, 2, 1, 3, "zb-h1"},
-        {1, 1, 3, 1, 0, "1f1b", ContextExchange::AllGather, RecomputeGranularity::Full},
-        {2, 1, 1, 1, 2},
-        {1, 2, 1, 2},
-        {1, 1, 2, 2, 0, "zb-h1", ContextExchange::AllToAll},
-        {2, 1, 1, 2, 1, "1f1b", ContextExchange::Ring},
-        {1, 2, 1, 1, 0, "1f1b", ContextExchange::AllGather, RecomputeGranularity::Selective}}) {
-    SCOPED_TRACE(name_of(mesh));
-    const Curve cut = train_and_evaluate(window_on(base, mesh));
+  for (const RunMesh& mesh :
+       {RunMesh{.tp = 2, .sequence_parallel = true},
+        {.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true, .zero = 3, .schedule = "zb-h1"},
+        {.pp = 3, .recompute = RecomputeGranularity::Full},
+        {.dp = 2, .zero = 2},
+        {.tp = 2, .cp = 2, .sequence_parallel = true},
+        {.pp = 2, .cp = 2, .schedule = "zb-h1", .exchange = ContextExchange::AllToAll},
+        {.dp = 2, .cp = 2, .zero = 1, .exchange = ContextExchange::Ring},
+        {.tp = 2, .sequence_parallel = true, .recompute = RecomputeGranularity::Selective}}) {
+    SCOPED_TRACE(mesh.name());
+    const Curve cut = train_and_evaluate(mesh.of(base));
     EXPECT_LT(relative_error(cut.losses, one.losses), 1e-11);
     EXPECT_LT(relative_error(cut.grad_norms, one.grad_norms), 1e-10);
     EXPECT_LT(relative_error(*cut.valid_loss, *one.valid_loss), 1e-11);
@@ -79,13 +57,12 @@ TEST(Window, CurvesAgreeOnEveryMesh) {
 // Stages, ZeRO and recomputation sum nothing in another order.
 TEST(Window, PipelinesAndZeroChangeNoBit) {
   const PretrainConfig base = window_run(false);
-  const Curve plain = train_and_evaluate(window_on(base, {2, 1, 1}));
-  for (const WindowMesh& mesh :
-       {WindowMesh{2, 1, 3, 1, 0, "zb-h1"},
-        {2, 1, 1, 1, 3},
-        {2, 1, 1, 1, 2, "1f1b", ContextExchange::AllGather, RecomputeGranularity::Full}}) {
-    SCOPED_TRACE(name_of(mesh));
-    const Curve curve = train_and_evaluate(window_on(base, mesh));
+  const Curve plain = train_and_evaluate(RunMesh{.dp = 2}.of(base));
+  for (const RunMesh& mesh : {RunMesh{.dp = 2, .pp = 3, .schedule = "zb-h1"},
+                              {.dp = 2, .zero = 3},
+                              {.dp = 2, .zero = 2, .recompute = RecomputeGranularity::Full}}) {
+    SCOPED_TRACE(mesh.name());
+    const Curve curve = train_and_evaluate(mesh.of(base));
     EXPECT_EQ(first_difference<double>(curve.losses, plain.losses), kSame);
     EXPECT_EQ(first_difference<double>(curve.grad_norms, plain.grad_norms), kSame);
     EXPECT_EQ(curve.valid_loss, plain.valid_loss);
@@ -93,9 +70,11 @@ TEST(Window, PipelinesAndZeroChangeNoBit) {
 }
 
 TEST(Window, APlanForetellsMemory) {
-  for (const WindowMesh& mesh : {WindowMesh{1, 2, 1}, {2, 1, 3, 1, 3, "zb-h1"}, {1, 1, 1, 2}}) {
-    SCOPED_TRACE(name_of(mesh));
-    compare_with_plan(window_on(window_run(false), mesh), expect_planned_memory);
+  for (const RunMesh& mesh : {RunMesh{.tp = 2, .sequence_parallel = true},
+                              {.dp = 2, .pp = 3, .zero = 3, .schedule = "zb-h1"},
+                              {.cp = 2}}) {
+    SCOPED_TRACE(mesh.name());
+    compare_with_plan(mesh.of(window_run(false)), expect_planned_memory);
   }
 }
 
