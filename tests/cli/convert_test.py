@@ -101,6 +101,15 @@ class Convert(ProgramTest):
                 direct, stored = (self.trifold("generate", "--load", load, "--prompt", "To be", "--max-new-tokens", 8, "--seed", 3)[0]
                                   for load in (kind, f"{kind}-checkpoint"))
                 self.assertEqual(direct, stored)
+                # A run of the folder has its tokenizer, and gives it to its models.
+                kept = [word for pair in zip(SMALL[::2], SMALL[1::2]) if pair[0] not in ("--num-layers", "--hidden-size", "--num-attention-heads")
+                        for word in pair]
+                self.trifold("pretrain", *kept, "--load", kind, "--data-path", TEXT, "--train-iters", 1, "--save-hf", f"{kind}-hf",
+                             "--save-hf-interval", 1)
+                again = self.trifold("generate", "--load", f"{kind}-hf/hf_iter_0000001", "--prompt", "To be", "--max-new-tokens", 1, "--temperature", 0)
+                self.assertIn("To be", again[0])
+                for name, text in files.items():
+                    self.assertEqual((self.folder / f"{kind}-hf" / "hf_iter_0000001" / name).read_text(encoding="utf-8"), text)
                 self.trifold("convert", "--load", f"{kind}-checkpoint", "--save", f"{kind}-back")
                 for name, text in files.items():
                     self.assertEqual((self.folder / f"{kind}-back" / name).read_text(encoding="utf-8"), text)

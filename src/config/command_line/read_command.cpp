@@ -93,7 +93,8 @@ void take_folder_model(const OptionTable& table, const Environment& environment,
   PretrainConfig holder;
   holder.data = found->data;
   const OptionTable tokenizer = options_of(holder);
-  for (const char* name : {"tokenizer-type", "tokenizer-model", "tokenizer-merges", "eod-token"})
+  for (const char* name : {"tokenizer-type", "tokenizer-model", "tokenizer-merges", "tiktoken-pattern",
+                           "tiktoken-num-special-tokens", "tiktoken-special-tokens", "eod-token"})
     if (const Option* const option = tokenizer.find(name)) take_value(table, *option, found->origin, parsed);
 }
 
