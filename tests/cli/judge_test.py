@@ -16,12 +16,12 @@ class Judge(ProgramTest):
         make_model(self.folder / "model", GOLDEN / "hf_tokenizers" / "gpt2.json")
         self.trifold("convert", "--load", "model", "--save", "out", "--dtype", "f64")
 
-    def evaluate(self, items, *more, status=0):
+    def evaluate(self, items, *more, load="out", status=0):
         """(requests, result of the log, message)"""
         write_lines(self.folder / "task.jsonl", items)
         for name in ("each.jsonl", "log.jsonl"):
             (self.folder / name).unlink(missing_ok=True)
-        out, message = self.trifold("evaluate", "--load", "out", "--task", "task.jsonl", "--log-likelihoods", "each.jsonl", "--log-json",
+        out, message = self.trifold("evaluate", "--load", load, "--task", "task.jsonl", "--log-likelihoods", "each.jsonl", "--log-json",
                                     "log.jsonl", "--threads-per-rank", 1, *more, status=status)
         if status:
             return [], {}, message
@@ -42,10 +42,10 @@ class Judge(ProgramTest):
         self.trifold("convert", "--load", "model", "--save", "single")
         worst = {}
         for dtype in ("f64", "f32", "bf16"):
-            each, _, _ = self.evaluate(ANSWERS["questions"], "--load", "single", "--dtype", dtype)
+            each, _, _ = self.evaluate(ANSWERS["questions"], "--dtype", dtype, load="single")
             worst[dtype] = max(abs(line["log_likelihood"] - value) for line, value in zip(each, ANSWERS["answers"], strict=True))
-        usual, _, _ = self.evaluate(ANSWERS["questions"], "--load", "single")
-        single, _, _ = self.evaluate(ANSWERS["questions"], "--load", "single", "--dtype", "f32")
+        usual, _, _ = self.evaluate(ANSWERS["questions"], load="single")
+        single, _, _ = self.evaluate(ANSWERS["questions"], "--dtype", "f32", load="single")
         self.assertEqual(usual, single)
         self.assertLess(worst["f64"], 1e-8)
         self.assertLess(worst["f32"], 2e-5)

@@ -55,7 +55,8 @@ Found find(const TempDir& dir, DataConfig data = {}) {
   if (!found.data.tokenizer_model) return found;
   DataConfig full = found.data;
   full.tokenizer_model = dir.file(*full.tokenizer_model);
-  full.special_tokens_in_text = SpecialTokensInText::Encode;
+  if (full.tokenizer_type != TokenizerType::SentencePiece)
+    full.special_tokens_in_text = SpecialTokensInText::Encode;
   found.tokenizer = make_tokenizer(full);
   return found;
 }
