@@ -10,6 +10,7 @@
 #include "models/model_walk.h"
 #include "plan/costs.h"
 #include "plan/forecast/block_costs.h"
+#include "plan/forecast/device_prices.h"
 #include "plan/forecast/hardware_forecast.h"
 
 namespace trifold {

@@ -88,10 +88,4 @@ class CostsOfModel {
   Memo<Key, BothCosts> costs_;
 };
 
-// The operations that a program computes in one kernel on a device, and the prices of its work. `hardware` and
-// `software` must outlive the prices.
-FusedOps fused_ops(const Hardware& hardware, const Software& software, const RunSpec& run);
-std::unique_ptr<WorkPrices> device_prices(const Hardware& hardware, const Software& software,
-                                          const RunSpec& run);
-
 }  // namespace trifold
