@@ -164,10 +164,10 @@ void check_family(const PretrainJob& job) {
     family_for(job.config.model, job.config.checkpoint.hugging_face_family, former);
 }
 
-// RunStart::computation of a run that does `task`.
-std::string computation_of(const PretrainJob& job, std::string_view task) {
+// RunStart::computation of a job; `also` is included.
+std::string computation_of(const PretrainJob& job, std::string_view also) {
   PretrainConfig config = job.config;
-  const std::string from = fmt::format("{}\nfrom {} {}\n{}", task, job.start.from.value_or(""),
+  const std::string from = fmt::format("{}\nfrom {} {}\n{}", also, job.start.from.value_or(""),
                                        static_cast<int>(job.start.part), json_text(to_json(job.fingerprint)));
   return digest_of_options(options_of(config), from);
 }
@@ -175,7 +175,7 @@ std::string computation_of(const PretrainJob& job, std::string_view task) {
 }  // namespace
 
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data,
-                    std::string_view task) {
+                    std::string_view also) {
   PretrainJob job;
   job.config = std::move(config);
   const CheckpointConfig& checkpoint = job.config.checkpoint;
@@ -187,7 +187,7 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   files.attempt([&] {
     open_data(job);
     job.fingerprint = fingerprint_of(job.config.data);
-    job.start.computation = computation_of(job, task);
+    job.start.computation = computation_of(job, also);
     take_over_models(checkpoint, job.start);
   });
   const auto plan = [&job] {

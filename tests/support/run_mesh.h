@@ -11,11 +11,11 @@ struct RunMesh {
   int dp = 1, tp = 1, pp = 1, cp = 1;
   bool sequence_parallel = false;
   int zero = 0;
-  const char* schedule = "1f1b";  // of several stages
+  const char* schedule = "1f1b";  // if there are several stages
   int chunks = 1;                 // stages of a pipeline rank
   RecomputeGranularity recompute = RecomputeGranularity::None;
-  ContextExchange exchange = ContextExchange::AllGather;  // of several context ranks
-  int head_parts = 1;                                     // of the output layer
+  ContextExchange exchange = ContextExchange::AllGather;  // if there are several context ranks
+  int head_parts = 1;                                     // parts that cut the output layer
 
   PretrainConfig of(const PretrainConfig& base) const {
     PretrainConfig config = on_mesh(base, dp, tp, pp, cp);

@@ -23,8 +23,7 @@ void add_computation(OptionTable& table, std::optional<DType>& dtype) {
   table
       .add(
           "dtype", &dtype,
-          "Data type of the computation. f64 gives log-likelihoods without errors of rounding, in several times "
-          "the time.")
+          "Data type of the computation. f64 gives log-likelihoods without errors of rounding, but is several times slower.")
       .absent("the type of the weights");
 }
 

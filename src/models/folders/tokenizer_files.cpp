@@ -44,7 +44,7 @@ bool holds(const std::vector<fs::path>& files, const char* name) {
 // A tokenizer that may be in the folder.
 struct Candidate {
   TokenizerType type;
-  std::string name;  // of its file
+  std::string name;  // its file
 };
 
 std::vector<Candidate> candidates(const std::vector<fs::path>& files) {
