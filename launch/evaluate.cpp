@@ -166,9 +166,14 @@ int run(const EvaluateConfig& config, Ranks& ranks) {
                "--eval-iters {} is more than the {} part has: all of its {} samples are taken, once\n",
                *config.eval_iters, part_name(part), job.samples);
   const ModelFamily& family = family_of_model(checkpoint.model);
-  const EvalReport report{checkpoint.step, sums->mean_loss(), static_cast<int64_t>(sums->weight),
-                          seconds,         family.loss_unit,  classes,
-                          config.top_k};
+  EvalReport report;
+  report.step = checkpoint.step;
+  report.loss = sums->mean_loss();
+  report.tokens = static_cast<int64_t>(sums->weight);
+  report.seconds = seconds;
+  report.unit = family.loss_unit;
+  report.classes = classes;
+  report.top_k = config.top_k;
   if (config.log_json) JsonLog(*config.log_json).write(record_of(report, std::string(name_of(config.part))));
   const std::string perplexity =
       family.reads_text ? fmt::format("  perplexity {:.4f}", std::exp(report.loss)) : "";

@@ -27,7 +27,8 @@ void expect_parts(const CheckpointModel& from, const MeshConfig& mesh) {
 
 void with_sampled_model(const std::string& load, const DataConfig& data, const SampledPlace& place,
                         Ranks& ranks, FunctionRef<void(const SampledModel&)> body) {
-  const CheckpointModel checkpoint = describe_checkpoint(open_model(load));
+  CheckpointModel checkpoint = describe_checkpoint(open_model(load));
+  checkpoint.dtype = place.dtype.value_or(checkpoint.dtype);
   expect_text_model(checkpoint);
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(checkpoint, data);
   MeshConfig mesh;
@@ -41,7 +42,7 @@ void with_sampled_model(const std::string& load, const DataConfig& data, const S
   }
   ranks.run(mesh, [&](Communicator& world) {
     Replica replica(world, mesh, checkpoint.model, checkpoint.dtype, 0);
-    load_weights(replica, checkpoint.directory);
+    load_weights(replica, checkpoint.directory, place.averages);
     Sampler sampler(replica, checkpoint.model, tokenizer->vocab_size(), place.caching);
     if (world.rank() > 0) return sampler.follow();
     body({checkpoint, *tokenizer, sampler});

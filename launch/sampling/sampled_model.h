@@ -24,6 +24,8 @@ struct SampledPlace {
   int tensor_ranks = 1;        // threads of this process
   std::optional<int> threads;  // compute threads of each; by default they share all cores
   Caching caching = Caching::KeysAndValues;
+  std::optional<DType> dtype;  // of the computation; by default the type of the weights
+  bool averages = false;       // take the exponential averages of the weights
 };
 
 // Loads the checkpoint `load`, calls body(model) on the first rank, whose sampler the others follow, and frees the model.

@@ -34,10 +34,10 @@ StateLayout::StateLayout(const FlatLayout& layout, bool sharded, const UpdateRul
     : sharded_(sharded), tensors_(state_tensors(rule, config, weights)) {
   const ParamList& params = layout.params();
   for (int i = 0; i < params.size(); ++i) matrix_.push_back(rule.takes_matrices() && is_matrix(params[{i}]));
-  elements_[kAll] = sharded ? layout.shard_elements() : layout.elements();
+  elements_[kAll] = sharded ? layout.trained_shard_elements() : layout.trained_elements();
   for (const FlatLayout::Unit& unit : layout.units()) {
     std::array<int64_t, kSets> most{};
-    for (int slice = 0; slice < (sharded ? unit.slices : 1); ++slice) {
+    for (int slice = 0; slice < (unit.frozen ? 0 : sharded ? unit.slices : 1); ++slice) {
       std::array<int64_t, kSets> count{};
       for (const FlatLayout::Segment& segment :
            layout.segments(unit, sharded ? std::optional(slice) : std::nullopt))

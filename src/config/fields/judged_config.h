@@ -29,7 +29,7 @@ struct ServeConfig {
   std::string load;            // required
   DataConfig data;             // only the tokenizer's fields are used
   int port = 8000;             // 0: a free one
-  std::optional<DType> dtype;  // of the computation; the type of the weights
+  std::optional<DType> dtype;  // computed in; the type of the weights
   int tensor_model_parallel_size = 1;
   std::optional<int> threads_per_rank;  // all cores of the host
 };
