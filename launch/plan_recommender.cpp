@@ -14,7 +14,7 @@
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
-#include "plan/step_svg.h"
+#include "plan/pictures/step_svg.h"
 #include "recommend/planning/forecast.h"
 #include "recommend/planning/host_fit.h"
 #include "recommend/planning/search.h"

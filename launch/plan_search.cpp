@@ -16,9 +16,9 @@
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
+#include "plan/pictures/step_svg.h"
 #include "plan/report.h"
 #include "plan/resolve.h"
-#include "plan/step_svg.h"
 
 namespace trifold::launch {
 

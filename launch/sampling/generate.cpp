@@ -33,9 +33,11 @@ void print_sample(const SampledModel& model, const GenerateConfig& config, int64
 }  // namespace
 
 int run(const GenerateConfig& config, Ranks& ranks) {
-  const SampledPlace place{config.tensor_model_parallel_size, config.threads_per_rank,
+  const SampledPlace place{config.tensor_model_parallel_size,
+                           config.threads_per_rank,
                            config.no_key_value_cache ? Caching::None : Caching::KeysAndValues,
-                           {}, config.load_ema};
+                           {},
+                           config.load_ema};
   with_sampled_model(config.load, config.data, place, ranks, [&](const SampledModel& model) {
     if (config.chat) return talk(config, model);
     for (int64_t sample = 0; sample < config.num_samples; ++sample) {

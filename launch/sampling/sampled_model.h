@@ -24,7 +24,7 @@ struct SampledPlace {
   int tensor_ranks = 1;        // threads of this process
   std::optional<int> threads;  // compute threads of each; by default they share all cores
   Caching caching = Caching::KeysAndValues;
-  std::optional<DType> dtype;  // of the computation; by default the type of the weights
+  std::optional<DType> dtype;  // computed in; by default that of the weights
   bool averages = false;       // take the exponential averages of the weights
 };
 

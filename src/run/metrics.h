@@ -137,8 +137,8 @@ struct RunReport : StartReport {
   // Samples of one evaluation, and the samples of --eval-iters before the limit of the validation split. 0: none.
   int64_t eval_samples = 0;
   int64_t eval_samples_asked = 0;
-  std::string plan;                        // text form, one line per rank
-  std::vector<std::string> data;           // the files that are read and the files that are ignored, a line each
+  std::string plan;               // text form, one line per rank
+  std::vector<std::string> data;  // the files that are read and the files that are ignored, a line each
   std::vector<std::string> param_factors;  // what --lr-mult and --wd-mult match, a line each
   std::vector<std::string> sources;        // names of the paths of --data-schedule
   std::vector<std::string>

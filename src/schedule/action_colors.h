@@ -1,4 +1,4 @@
-// The colours of a drawn step (plan/step_svg.h): the palette of Okabe and Ito, which people with any colour vision can
+// The colours of a drawn step (plan/pictures/step_svg.h): the palette of Okabe and Ito, which people with any colour vision can
 // distinguish. Several stages of a rank are shades of one colour.
 #pragma once
 

@@ -7,7 +7,7 @@
 #include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/problems.h"
-#include "config/subjects/adapters.h"
+#include "config/subjects/tuning/adapters.h"
 #include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
@@ -190,7 +190,7 @@ void compare_model_files(const nlohmann::json& stored, const nlohmann::json& wan
       text(wanted, "model"), now, text(stored, "model"), before);
 }
 
-// The fields of adapters (config/subjects/adapters.h).
+// The fields of adapters (config/subjects/tuning/adapters.h).
 const std::vector<std::string>& adapter_fields() {
   static const std::vector<std::string> kFields = [] {
     std::vector<std::string> names;

@@ -112,10 +112,9 @@ void ShardedOptimizer::find_factors(const OptimizerConfig& config) {
   const ParamList& params = layout_.params();
   for (const ParamSpec& spec : params.specs()) {
     const std::string& name = params[spec.tied_to.value_or(params.find(spec.shard.name))].shard.name;
-    factors_.push_back(
-        {spec.lr_factor * factor_of(config.lr_mult, name),
-         spec.decay ? spec.decay_factor * factor_of(config.wd_mult, name) : 0,
-         rule_->takes_matrices() && is_matrix(spec)});
+    factors_.push_back({spec.lr_factor * factor_of(config.lr_mult, name),
+                        spec.decay ? spec.decay_factor * factor_of(config.wd_mult, name) : 0,
+                        rule_->takes_matrices() && is_matrix(spec)});
   }
 }
 

@@ -1,4 +1,4 @@
-#include "plan/step_svg.h"
+#include "plan/pictures/step_svg.h"
 
 #include <gtest/gtest.h>
 

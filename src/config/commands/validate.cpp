@@ -12,7 +12,7 @@
 #include "config/fields/batch_sizes.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
-#include "config/subjects/adapters.h"
+#include "config/subjects/tuning/adapters.h"
 #include "config/subjects/experts.h"
 #include "config/subjects/memory.h"
 #include "config/subjects/mesh.h"

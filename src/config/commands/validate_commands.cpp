@@ -83,7 +83,7 @@ void check_pairs(const FinetuneConfig& config, Problems& problems) {
         .wrong("--micro-batch-size {} is odd, but the samples of --task dpo are pairs", samples)
         .right("give an even number");
   if (!config.train_data && config.dpo_reference == PairReference::Model && !config.dpo_reference_model)
-    problems.about("dpo-reference-model", "train-data")
+    problems.about("dpo-reference-model", "train-data", "load")
         .wrong(
             "without --train-data FILE, the model of --load is compared with a reference, which is not given")
         .right("give --dpo-reference-model DIR, or --dpo-reference none");

@@ -101,9 +101,9 @@ struct DataConfig {
   bool mock_data = false;              // random tokens instead of data
   std::vector<std::string> train_data_path, valid_data_path;  // data of each part, instead of data_path
   std::optional<std::string>
-      data_schedule;  // file with the weights of the paths over the run (text/data_schedule.h)
-  std::string split = "969,30,1";                             // training, validation, test
-  std::optional<TokenizerType> tokenizer_type;                // byte for text, none for .bin/.idx
+      data_schedule;               // file with the weights of the paths over the run (text/data_schedule.h)
+  std::string split = "969,30,1";  // training, validation, test
+  std::optional<TokenizerType> tokenizer_type;  // byte for text, none for .bin/.idx
   std::optional<std::string> tokenizer_model;   // file of the SentencePiece model, or a tokenizer.json
   std::optional<std::string> tokenizer_merges;  // gpt2-bpe: file of the merges
   std::optional<std::string> eod_token;         // text of the token that ends a document; the tokenizer's

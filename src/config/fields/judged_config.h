@@ -18,7 +18,7 @@ struct EvaluateTaskConfig {
   DataConfig data;                    // only the tokenizer's fields are used
   int64_t micro_batch_size = 4;       // sequences, each with as many requests as fit
   std::optional<int64_t> seq_length;  // the most tokens that the model is given; the checkpoint's
-  std::optional<DType> dtype;         // of the computation; the type of the weights
+  std::optional<DType> dtype;         // computed in; by default that of the weights
   MeshConfig mesh;
   std::optional<std::string> log_json;
   std::optional<std::string> log_likelihoods;  // file for the result of each request
@@ -29,7 +29,7 @@ struct ServeConfig {
   std::string load;            // required
   DataConfig data;             // only the tokenizer's fields are used
   int port = 8000;             // 0: a free one
-  std::optional<DType> dtype;  // computed in; the type of the weights
+  std::optional<DType> dtype;  // computed in; by default that of the weights
   int tensor_model_parallel_size = 1;
   std::optional<int> threads_per_rank;  // all cores of the host
 };

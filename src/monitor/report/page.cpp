@@ -19,7 +19,7 @@
 #include "monitor/report/chart.h"
 #include "monitor/report/page_style.h"
 #include "monitor/report/planned_step.h"
-#include "plan/step_svg.h"
+#include "plan/pictures/step_svg.h"
 
 namespace trifold {
 

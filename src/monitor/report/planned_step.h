@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/step_svg.h"
+#include "plan/pictures/step_svg.h"
 
 namespace trifold {
 

@@ -26,7 +26,7 @@
 #include "embedding/planner.h"
 #include "embedding/step_marks.h"
 #include "plan/costs.h"
-#include "plan/step_svg.h"
+#include "plan/pictures/step_svg.h"
 #include "recommend/recommend.h"
 #include "schedule/table_step.h"
 

@@ -1,4 +1,4 @@
-#include "config/subjects/adapters.h"
+#include "config/subjects/tuning/adapters.h"
 
 #include <algorithm>
 

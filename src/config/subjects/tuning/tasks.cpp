@@ -1,4 +1,4 @@
-#include "config/subjects/tasks.h"
+#include "config/subjects/tuning/tasks.h"
 
 #include <string_view>
 
