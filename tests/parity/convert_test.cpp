@@ -273,6 +273,8 @@ TEST_F(Convert, RefusesRoutingItCannotCompute) {
   expect("hf_qwen3_moe", "norm_topk_prob", "yes", "is \"yes\"; true or false is needed");
   expect("hf_qwen3_moe", "mlp_only_layers", json::array({9}), "has 9; numbers below 2 are needed");
   expect("hf_deepseek_v3", "n_group", 3, "is 3; a divisor of 'n_routed_experts', 8, is needed");
+  expect("hf_deepseek_v3", "n_group", 0, "is 0; a divisor of 'n_routed_experts', 8, is needed");
+  expect("hf_kimi_k2", "topk_group", 0, "is 0; a number from 1 to 'n_group', 1, is needed");
   expect("hf_deepseek_v3", "topk_group", 9, "is 9; a number from 1 to 'n_group', 4, is needed");
 }
 

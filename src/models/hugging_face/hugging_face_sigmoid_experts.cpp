@@ -31,13 +31,13 @@ bool groups_as_theirs(int64_t groups, int64_t chosen_groups, int64_t choices) {
 
 void read_expert_groups(ConfigReader& from, ModelConfig& model) {
   const int64_t groups = from.size("n_group"), chosen = from.size("topk_group");
-  if (groups <= 1) return;
-  if (*model.num_experts % groups != 0)
+  if (groups < 1 || *model.num_experts % groups != 0)
     return from.problem(fmt::format("'n_group' is {}; a divisor of 'n_routed_experts', {}, is needed", groups,
                                     *model.num_experts));
   if (chosen < 1 || chosen > groups)
     return from.problem(
         fmt::format("'topk_group' is {}; a number from 1 to 'n_group', {}, is needed", chosen, groups));
+  if (groups == 1) return;
   model.moe_router_num_groups = groups;
   model.moe_router_group_topk = chosen;
   if (!groups_as_theirs(groups, chosen, model.moe_router_topk))
