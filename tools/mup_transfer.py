@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures whether the best learning rate of a narrow model is that of wider ones, with and without muP, and draws it.
 
-    tools/mup_transfer.py run PROGRAM LOSSES.json [--widths 64 128 256 512] [--steps 60] [--threads 2]
-    tools/mup_transfer.py draw LOSSES.json OUT.svg
+    tools/mup_transfer.py run PROGRAM LOSSES.json [--widths 64 128 256 512] [--powers -11 ... -4] [--steps 60]
+    tools/mup_transfer.py draw LOSSES.json|docs/measurements/width_transfer.json OUT.svg
 
-`run` trains the same small GPT at every width and rate on data/tinyshakespeare.txt, with the same rates for all widths
+`run` trains the same small GPT at every width and rate (2^-11 to 2^-4) on data/tinyshakespeare.txt, with the same rates for all widths
 ("same") and with --mup-base-hidden-size of the narrowest ("mup"), and writes the mean loss of each run's last fifth of
 steps: {"same": {"64": {"0.001": 2.9, ...}, ...}, "mup": ...}. Runs that are in the file already are left out, so a stopped
 measurement continues. It then prints the best rate of every width. `draw` needs gnuplot.
@@ -19,7 +19,6 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RATES = [2.0**power for power in range(-11, -3)]
 HEADS = 4
 
 SCRIPT = """
@@ -75,7 +74,7 @@ def run(arguments):
     for width in arguments.widths:
         for kind, base in (("same", None), ("mup", min(arguments.widths))):
             by_rate = losses.setdefault(kind, {}).setdefault(str(width), {})
-            for rate in RATES:
+            for rate in (2.0**power for power in arguments.powers):
                 if str(rate) in by_rate:
                     continue
                 # At the base width the two are one run, as tests/parity/width_test.cpp checks.
@@ -87,8 +86,22 @@ def run(arguments):
     tell(losses)
 
 
+def read_losses(path):
+    """The losses of `run`, or of the last record of a measurement: a row "same 64" has a loss for each rate."""
+    content = json.loads(pathlib.Path(path).read_text())
+    if "records" not in content:
+        return content
+    losses = {}
+    for name, *row in content["records"][-1]["rows"]:
+        kind, width = name.split()
+        losses.setdefault(kind, {})[width] = {
+            str(2.0**int(column[2:])): math.inf if loss is None else loss
+            for column, loss in zip(content["columns"][1:], row)}
+    return losses
+
+
 def draw(arguments):
-    losses = json.loads(pathlib.Path(arguments.losses).read_text())
+    losses = read_losses(arguments.losses)
     tell(losses)
     finite = [loss for by_width in losses.values() for by_rate in by_width.values() for loss in by_rate.values()
               if math.isfinite(loss)]
@@ -115,6 +128,7 @@ def main():
     measure.add_argument("program")
     measure.add_argument("losses")
     measure.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256, 512])
+    measure.add_argument("--powers", type=int, nargs="+", default=list(range(-11, -3)), help="rates, as powers of 2")
     measure.add_argument("--steps", type=int, default=60)
     measure.add_argument("--threads", type=int, default=2)
     measure.set_defaults(do=run)
