@@ -4,7 +4,6 @@
 
 #include "config/commands/search_axes.h"
 #include "config/options/bounds.h"
-#include "config/subjects/tuning/adapters.h"
 #include "config/subjects/checkpoint.h"
 #include "config/subjects/experts.h"
 #include "config/subjects/log.h"
@@ -16,9 +15,10 @@
 #include "config/subjects/precision.h"
 #include "config/subjects/scaling/ramps.h"
 #include "config/subjects/schedule.h"
-#include "config/subjects/tuning/tasks.h"
 #include "config/subjects/text.h"
 #include "config/subjects/training.h"
+#include "config/subjects/tuning/adapters.h"
+#include "config/subjects/tuning/tasks.h"
 #include "config/subjects/zero.h"
 
 namespace trifold {

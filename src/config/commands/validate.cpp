@@ -12,7 +12,6 @@
 #include "config/fields/batch_sizes.h"
 #include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
-#include "config/subjects/tuning/adapters.h"
 #include "config/subjects/experts.h"
 #include "config/subjects/memory.h"
 #include "config/subjects/mesh.h"
@@ -23,6 +22,7 @@
 #include "config/subjects/schedule.h"
 #include "config/subjects/text.h"
 #include "config/subjects/training.h"
+#include "config/subjects/tuning/adapters.h"
 #include "config/subjects/zero.h"
 #include "core/error.h"
 
