@@ -47,7 +47,7 @@ std::vector<size_t> needs_of(const PretrainConfig& config) {
 std::string problem(const PretrainConfig& config, size_t bytes) {
   const Variable memory("TRIFOLD_FAKE_DEVICE_MEMORY", std::to_string(bytes));
   try {
-    check_memory_fits(config, PlannedRun(run_spec_here(config)));
+    check_memory_fits(config, PlannedRuns(run_spec_here(config)));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::BadInput);
     return error.what();
