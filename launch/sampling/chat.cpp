@@ -42,6 +42,7 @@ class Messages {
       if (!line) return std::nullopt;
       const bool goes_on = terminal_ && line->ends_with('\\');
       if (goes_on) line->back() = '\n';
+      if (std::exchange(dropped_, false)) message.clear();
       message += *line;
       if (!goes_on) return replace_invalid_utf8(message);
     }
@@ -71,6 +72,7 @@ class Messages {
       if (::poll(&wanted, 1, 100) > 0) break;
       if (!take_interrupt()) continue;
       read_.clear();
+      dropped_ = true;
       say(stdout, "\n(/exit or Ctrl-D ends the conversation)\n> ");
     }
     std::array<char, 4096> part{};
@@ -82,7 +84,8 @@ class Messages {
   }
 
   bool terminal_;
-  std::string read_;  // and not yet returned
+  std::string read_;      // and not yet returned
+  bool dropped_ = false;  // the message so far, by Ctrl-C
 };
 
 class Talk {

@@ -109,7 +109,8 @@ int run(const ServeConfig& config, Ranks& ranks) {
     const CheckpointModel& checkpoint = model.checkpoint;
     const auto chat = [&] { return chat_prompts_of(checkpoint, config.data, model.tokenizer, kChats); };
     Completions completions(model.sampler, model.tokenizer, *checkpoint.model.vocab_size,
-                            std::filesystem::path(checkpoint.directory).filename().string(), chat, signal);
+                            std::filesystem::path(checkpoint.directory).filename().string(),
+                            end_tokens_of(checkpoint), chat, signal);
     HttpServer server(
         {"127.0.0.1", config.port, {}, "--port"}, kLimits,
         error_answer(400, fmt::format("the request is not HTTP, or too large: POST {}", kCompletions)),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "checkpoint/convert_floats.h"
 #include "checkpoint/manifest_file.h"
@@ -157,36 +158,45 @@ std::string average_name(std::string_view weight) {
 // Reads averages for weights.
 class Averages final : public TensorSource {
  public:
-  explicit Averages(std::shared_ptr<TensorSource> stored) : stored_(std::move(stored)) {}
+  // `averaged`: the names of the weights that have one; others, which are frozen, are read themselves.
+  Averages(std::shared_ptr<TensorSource> stored, std::set<std::string> averaged)
+      : stored_(std::move(stored)), averaged_(std::move(averaged)) {}
 
   void read(std::span<const NamedTensor> wanted) override {
     std::vector<NamedTensor> named(wanted.begin(), wanted.end());
     for (NamedTensor& tensor : named)
-      if (is_weight(tensor.spec.name)) tensor.spec.name = average_name(tensor.spec.name);
+      if (averaged_.contains(tensor.spec.name)) tensor.spec.name = average_name(tensor.spec.name);
     stored_->read(named);
   }
 
  private:
   std::shared_ptr<TensorSource> stored_;
+  std::set<std::string> averaged_;
 };
 
 }  // namespace
 
 CheckpointReader CheckpointReader::with_averages() const {
   Manifest manifest = *manifest_;
-  std::erase_if(manifest.tensors, [](const TensorInfo& tensor) { return is_weight(tensor.name); });
-  bool any = false;
-  for (TensorInfo& tensor : manifest.tensors) {
-    if (kind_of_tensor(tensor.name) != kAverageKind) continue;
-    tensor.name = std::string(kWeightKind) + tensor.name.substr(kAverageKind.size());
-    any = true;
-  }
-  if (!any)
+  const auto is_average = [](const TensorInfo& tensor) {
+    return kind_of_tensor(tensor.name) == kAverageKind;
+  };
+  const auto weight_of = [](const TensorInfo& average) {
+    return std::string(kWeightKind) + average.name.substr(kAverageKind.size());
+  };
+  std::set<std::string> averaged;
+  for (const TensorInfo& tensor : manifest.tensors)
+    if (is_average(tensor)) averaged.insert(weight_of(tensor));
+  std::erase_if(manifest.tensors, [&](const TensorInfo& tensor) { return averaged.contains(tensor.name); });
+  for (TensorInfo& tensor : manifest.tensors)
+    if (is_average(tensor)) tensor.name = weight_of(tensor);
+  if (averaged.empty())
     bad_input("{} has no exponential average of the weights: leave --load-ema out, or train with --ema",
               directory_.string());
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
-  return CheckpointReader(directory_, std::move(manifest), std::make_shared<Averages>(source_));
+  return CheckpointReader(directory_, std::move(manifest),
+                          std::make_shared<Averages>(source_, std::move(averaged)));
 }
 
 const TensorInfo* CheckpointReader::find(const std::string& name) const {

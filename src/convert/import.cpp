@@ -114,7 +114,7 @@ Converted import_model(const ConvertConfig& config, const std::function<void(std
   checkpoint.commit(meta, tables);
   checkpoint.tidy_up();
   std::vector<std::string> names;
-  for (const fs::path& file : tokenizer) names.push_back(file.filename().string());
+  for (const fs::path& copied : tokenizer) names.push_back(copied.filename().string());
   const fs::path made = fs::path(config.save) / step_directory_name(0);
   if (data.tokenizer_model) data.tokenizer_model = (made / *data.tokenizer_model).string();
   return {folder->path().string(),

@@ -60,7 +60,8 @@ RunRecord record_of(const StepReport& report) {
 RunRecord record_of(const EvalReport& report, const std::string& part) {
   RunRecord record{.step = report.step, .part = part};
   record.values = {{part + "_loss", finite_number(report.loss)}, {report.unit, report.tokens}};
-  for (const auto& [name, mean] : report.terms) record.values[part + "_" + name] = finite_number(mean);
+  for (const auto& [name, mean] : report.terms)
+    record.values[fmt::format("{}_{}", part, name)] = finite_number(mean);
   for (const ClassShare& share : report.classes) {
     nlohmann::ordered_json one{{"name", share.name},
                                {"labels", share.labels},

@@ -36,7 +36,7 @@ class MuonUpdate final : public UpdateRule {
  public:
   MuonUpdate(const OptimizerConfig& config, std::unique_ptr<UpdateRule> rest)
       : config_(config), rest_(std::move(rest)) {
-    names_.push_back("muon_momentum");
+    names_.emplace_back("muon_momentum");
     names_.insert(names_.end(), rest_->state_names().begin(), rest_->state_names().end());
   }
 

@@ -95,11 +95,15 @@ LossSums forward_samples(Executor& executor, const Mesh& mesh, bool together, Ro
   LossSums sums;
   for_each_round(mesh, block, end, poll, [&](int64_t first) {
     if (first >= end && !together) return;
-    Batch batch = batch_of(buffer, source, end - first);
-    read_padded(source, batch, first, end);
+    // Arrays cannot be filled up: a rank without samples computes the first ones again, which do not count.
+    const bool again = first >= end && buffer.batch().arrays.data != nullptr;
+    const int64_t from = again ? 0 : first;
+    Batch batch = batch_of(buffer, source, end - from);
+    read_padded(source, batch, from, end);
     cut_rows(batch, rows_here(cut, source.seq_length(), mesh.sizes(), mesh.coords()));
     batch.values = values;
-    const LossSums part = executor.evaluate(batch, watch);
+    const LossSums part = executor.evaluate(batch, again ? nullptr : watch);
+    if (again) return;
     sums.loss += part.loss;
     sums.weight += part.weight;
     for (size_t i = 0; i < sums.terms.size(); ++i) sums.terms[i] += part.terms[i];

@@ -140,7 +140,8 @@ FinetuneJob prepare(FinetuneConfig config) {
   expect_vocabulary(job.model, *tokenizer);
   if (task.complete != nullptr) task.complete(config, *tokenizer);
   if (config.predictions) check_writable_file("--predictions", *config.predictions);
-  const TaskContext context{config, job.model, *tokenizer};
+  const DType dtype = config.train_data ? compute_type(config.run.precision) : from.dtype;
+  const TaskContext context{config, job.model, *tokenizer, dtype};
   if (config.valid_data) {
     job.valid = task.read(*config.valid_data, context);
     job.valid_once = job.valid->passes(1, false, config.run.seed);

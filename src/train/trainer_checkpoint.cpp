@@ -180,12 +180,16 @@ void Trainer::begin_adapters(std::vector<NamedTensor>& wanted, CheckpointReader&
   std::erase_if(wanted, [&](const NamedTensor& tensor) {
     const auto found = new_magnitudes.find(tensor.spec.name);
     if (found == new_magnitudes.end()) return others.count(tensor.spec.name) > 0;
-    // The boxes of a magnitude [groups, outputs] are runs of its elements.
+    // Boxes of a magnitude [outputs] or [groups, outputs]: a run of elements of each group.
     const Rect& box = tensor.spec.local;
-    const int64_t width = tensor.spec.global[tensor.spec.global.rank() - 1];
-    const int64_t begin =
-        box.offset.rank() == 1 ? box.offset[0] : box.offset[0] * width + box.offset[box.offset.rank() - 1];
-    const std::vector<double> norms = first_magnitudes(from, found->second, begin, begin + box.elements());
+    const int last = tensor.spec.global.rank() - 1;
+    const int64_t width = tensor.spec.global[last], count = box.extent[last];
+    std::vector<double> norms;
+    for (int64_t group = 0; group < (last == 0 ? 1 : box.extent[0]); ++group) {
+      const int64_t begin = (last == 0 ? 0 : (box.offset[0] + group) * width) + box.offset[last];
+      const std::vector<double> run = first_magnitudes(from, found->second, begin, begin + count);
+      norms.insert(norms.end(), run.begin(), run.end());
+    }
     convert_floats(tensor.data.data, tensor.data.dtype, norms.data(), DType::F64, box.elements());
     return true;
   });

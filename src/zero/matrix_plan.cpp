@@ -13,8 +13,8 @@ namespace trifold {
 bool is_matrix(const ParamSpec& spec) {
   const Shape& shape = spec.shard.global;
   const int dims = shape.rank();
-  return spec.decay && !spec.is_table && !spec.is_buffer && dims >= 2 && shape[dims - 1] > 1 &&
-         shape[dims - 2] > 1;
+  return spec.decay && !spec.frozen && !spec.is_table && !spec.is_buffer && dims >= 2 &&
+         shape[dims - 1] > 1 && shape[dims - 2] > 1;
 }
 
 namespace {

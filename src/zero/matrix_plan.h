@@ -22,7 +22,7 @@
 
 namespace trifold {
 
-// Whether rules for matrices (optim/muon.h) take the parameter: it has weight decay, as biases and norms do not, two dims
+// Whether rules for matrices (optim/muon.h) take the parameter: it is trained, it has weight decay, as biases and norms do not, two dims
 // of more than one element, and is no table.
 bool is_matrix(const ParamSpec& spec);
 

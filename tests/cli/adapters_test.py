@@ -60,6 +60,20 @@ class Adapters(ProgramTest):
                                "--save-hf-interval", 2, status=2)
         self.assertIn("block.0.attention.query has an adapter of its own, but transformers has one layer", err)
 
+    def test_averages(self):
+        self.pretrain("--train-iters", 4, "--save", "base")
+        self.pretrain("--load", "base", *LORA, "--train-iters", 6, "--ema", 0.5, "--save", "run")
+        self.trifold("convert", "--load", "run", "--load-ema", "--save", "merged", "--merge-adapters")
+        self.trifold("generate", "--load", "run", "--load-ema", "--max-new-tokens", 4)
+
+    def test_a_folder_that_names_itself(self):
+        (self.folder / "peft").mkdir()
+        (self.folder / "peft" / "adapter_config.json").write_text(json.dumps(
+            {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "lora_dropout": None, "target_modules": ["q"],
+             "base_model_name_or_path": str(self.folder / "peft")}))
+        _, err = self.trifold("generate", "--load", "peft", status=2)
+        self.assertIn("has adapters already", err)
+
     def test_refusals(self):
         self.pretrain("--train-iters", 2, "--save", "base")
         self.pretrain("--load", "base", *LORA, "--train-iters", 2, "--save", "run")

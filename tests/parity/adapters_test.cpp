@@ -130,6 +130,41 @@ INSTANTIATE_TEST_SUITE_P(Models, AdapterMeshes, ::testing::Combine(::testing::Bo
                                   (std::get<1>(test.param) ? "WithMagnitudes" : "");
                          });
 
+// One adapter for queries, keys and values, or for gate and up, whose rows are cut group by group.
+TEST(AdaptersOfPackedLayers, GiveTheCurveOfOneRank) {
+  for (const bool llama : {false, true}) {
+    const TempDir folder;
+    const PretrainConfig base = base_run(llama);
+    train(base, 2, "", folder.file("base"));
+    PretrainConfig config = adapted(base, true);
+    if (llama)
+      config.model.adapters.lora_targets = {"gate_up", "key", "value"};
+    else
+      config.model.adapters.lora_targets = {"qkv"};
+    const AdapterRun one = train_adapters(config, folder.file("base"), LoadPart::Weights);
+    expect_close(train_adapters(on_mesh(config, 1, 2), folder.file("base"), LoadPart::Weights), one, "Tp2");
+    expect_close(train_adapters(with_zero(on_mesh(config, 2, 2), 3), folder.file("base"), LoadPart::Weights),
+                 one, "Tp2Zero3");
+  }
+}
+
+// Muon takes the adapters' matrices alone.
+TEST(AdaptersByMuon, GiveTheCurveOfOneRank) {
+  const TempDir folder;
+  const PretrainConfig base = base_run(true);
+  train(base, 2, "", folder.file("base"));
+  PretrainConfig config = adapted(base);
+  config.optimizer.optimizer = OptimizerKind::Muon;
+  const AdapterRun one = train_adapters(config, folder.file("base"), LoadPart::Weights);
+  for (const PretrainConfig& mesh :
+       {on_mesh(config, 1, 2), on_mesh(config, 1, 1, 2), with_zero(on_mesh(config, 2), 3)}) {
+    const AdapterRun run = train_adapters(mesh, folder.file("base"), LoadPart::Weights);
+    ASSERT_EQ(run.losses.size(), one.losses.size());
+    for (size_t i = 0; i < one.losses.size(); ++i)
+      EXPECT_LT(relative_error(run.losses[i], one.losses[i]), 1e-9);
+  }
+}
+
 // Routers and experts are frozen; the other layers have adapters.
 TEST(AdaptersBesideExperts, GiveTheCurveOfOneRank) {
   const TempDir folder;

@@ -129,6 +129,15 @@ TEST_F(ChatAnswers, AreFoundWithAndWithoutTags) {
   EXPECT_EQ(
       learned_text(std::string(tagged) + "{% if add_generation_prompt %}<assistant>{% endif %}", prompt),
       "d<end>|");
+  // What a template writes otherwise for the last message: an empty thought before it, or the end of the text behind it.
+  const std::string thought =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}<think></think>{% endif %}"
+      "{{ m.content }}<end>\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  EXPECT_EQ(learned_text(thought, line), "b <end>|<think></think>d<end>|");
+  const std::string closed =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% else %}<usual end>{% endif %}";
+  EXPECT_EQ(learned_text(closed, line), "b <end>|d<end>\n<usual end>|");
   // A template without an end of the turn keeps the answer's own white space.
   EXPECT_EQ(learned_text("{% for m in messages %}{{ m.content }}\n{% endfor %}", line), "b \n|d\n|");
 }

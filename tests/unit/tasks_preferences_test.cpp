@@ -45,6 +45,8 @@ TEST(PreferenceFile, HasMessages) {
           "rejected": [{"role": "assistant", "content": "No."}]})",
       R"({"chosen": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}],
           "rejected": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "No."}]})",
+      R"({"prompt": "Why?", "chosen": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}],
+          "rejected": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "No."}]})",
       R"({"prompt": [{"role": "user", "content": "Why?"}], "chosen": "So.", "rejected": "No."})"};
   for (const char* const record : kMessages) {
     const auto all = preferences_of("[" + std::string(record) + "]");

@@ -194,7 +194,7 @@ void add_model_numbers(OptionTable& table, LogConfig& log) {
       .of_execution();
   table
       .add("log-params-norm", &log.log_params_norm,
-           "Also report the L2 norm of all parameters after every step.")
+           "Also report the L2 norm of all trained parameters after every step.")
       .of_execution();
   table
       .add("log-num-zeros-in-grad", &log.log_num_zeros_in_grad,

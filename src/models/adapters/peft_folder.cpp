@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "config/commands/json.h"
 #include "config/fields/adapter_targets.h"
+#include "config/subjects/model_family.h"
 #include "core/error.h"
 #include "core/read_json.h"
 #include "files/file.h"
@@ -77,8 +78,9 @@ TheirLayers their_layers(const AdaptedModule& module, const std::vector<WeightMa
 
 json read_config(const fs::path& folder) {
   const fs::path path = folder / kPeftConfigName;
-  const json config = read_json_file(path.string(), kPeftLimits);
+  json config = read_json_file(path.string(), kPeftLimits);
   if (!config.is_object()) bad_input("{} is no JSON object", path.string());
+  for (auto it = config.begin(); it != config.end();) it = it->is_null() ? config.erase(it) : std::next(it);
   return config;
 }
 
@@ -100,11 +102,16 @@ void expect_supported(const json& config, const std::string& where) {
                            "trainable_token_indices", "target_parameters", "alora_invocation_tokens"})
     must_be(name, nullptr);
   for (const char* name : {"lora_bias", "use_qalora"}) must_be(name, false);
-  if (!value("r").is_number_integer() || value("r") < 1) problems.push_back("'r' is no rank");
+  for (const char* name : {"use_rslora", "use_dora"})
+    if (!value(name).is_null() && !value(name).is_boolean())
+      problems.push_back(fmt::format("'{}' is no boolean", name));
+  if (!value("lora_dropout").is_null() && !value("lora_dropout").is_number())
+    problems.emplace_back("'lora_dropout' is no number");
+  if (!value("r").is_number_integer() || value("r") < 1) problems.emplace_back("'r' is no rank");
   if (!value("lora_alpha").is_number() || !(value("lora_alpha") > 0))
-    problems.push_back("'lora_alpha' is no number above 0");
+    problems.emplace_back("'lora_alpha' is no number above 0");
   if (!value("base_model_name_or_path").is_string())
-    problems.push_back("'base_model_name_or_path' names no model");
+    problems.emplace_back("'base_model_name_or_path' names no model");
   if (!problems.empty()) bad_input("{}: {}", where, fmt::join(problems, "; "));
 }
 
@@ -177,7 +184,9 @@ CheckpointReader open_peft_folder(const fs::path& folder) {
   const std::string where = (folder / kPeftConfigName).string();
   const json config = read_config(folder);
   expect_supported(config, where);
-  CheckpointReader base = open_model(base_of(folder, config));
+  const fs::path place = base_of(folder, config);
+  if (is_peft_folder(place)) bad_input("{}: the base model, {}, has adapters already", where, place.string());
+  CheckpointReader base = open_model(place);
   ModelConfig model = model_from_json(base.meta().model);
   if (model.adapters.lora_rank) bad_input("{}: the base model has adapters already", where);
   const HuggingFaceFamily& family = family_for(model, {}, former_family(base));
@@ -260,8 +269,20 @@ CheckpointReader open_peft_folder(const fs::path& folder) {
                 std::move(base));
 }
 
+namespace {
+
+void expect_no_task_head(const ModelConfig& model) {
+  if (has_task_head(model))
+    bad_input(
+        "the trained head of the task has no place in a folder of adapters: write the whole model, by "
+        "trifold convert --merge-adapters");
+}
+
+}  // namespace
+
 void expect_peft_layers(const ModelConfig& model, const std::optional<std::string>& family,
                         const std::optional<std::string>& former) {
+  expect_no_task_head(model);
   ModelConfig plain = model;
   plain.adapters = {};
   const std::vector<WeightMap> maps = weight_map(plain, family_for(plain, family, former));
@@ -271,6 +292,7 @@ void expect_peft_layers(const ModelConfig& model, const std::optional<std::strin
 WrittenAdapters write_peft_folder(CheckpointReader& from, const fs::path& folder, DType dtype,
                                   const std::optional<std::string>& family) {
   const ModelConfig model = model_from_json(from.meta().model);
+  expect_no_task_head(model);
   ModelConfig plain = model;
   plain.adapters = {};
   const HuggingFaceFamily& written = family_for(plain, family, former_family(from));
@@ -322,7 +344,7 @@ WrittenAdapters write_peft_folder(CheckpointReader& from, const fs::path& folder
   const json& state = from.meta().state;
   const json base = state.contains(kFrozenWeights) ? state[kFrozenWeights].value("path", json()) : json();
   const json config{{"peft_type", "LORA"},
-                    {"task_type", "CAUSAL_LM"},
+                    {"task_type", family_of_model(model).causal ? json("CAUSAL_LM") : json()},
                     {"base_model_name_or_path", base},
                     {"inference_mode", true},
                     {"r", rank},

@@ -53,7 +53,9 @@ std::string tokenizer_text(const HuggingFaceFolder& folder) {
   const std::string problem = name_tokenizer(files, data);
   if (data.tokenizer_type == TokenizerType::Byte) return "tokenizer: byte\n";
   if (!problem.empty()) return fmt::format("tokenizer: none that can be used: {}\n", problem);
-  if (files.empty() || !data.tokenizer_model) return "tokenizer: not in the folder\n";
+  std::error_code missing;
+  if (files.empty() || !data.tokenizer_model || !fs::exists(folder.path() / *data.tokenizer_model, missing))
+    return "tokenizer: not in the folder\n";
   data.tokenizer_model = (folder.path() / *data.tokenizer_model).string();
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(data);
   std::string text =

@@ -208,7 +208,8 @@ void for_each_record(const std::string& path, std::string_view forms,
       bad_input("{}: {}", where, error.what());
     }
   };
-  const std::string_view text = file.text();
+  std::string_view text = file.text();
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte-order mark
   if (const size_t first = white_space_at_start(text); first < text.size() && text[first] == '[') {
     parse_json(text, path, kListLimits);  // the limits, and messages with line and column
     const Json all = Json::parse(text);

@@ -43,19 +43,36 @@ class PrefixSpans {
     const std::string before = render(answer, true);
     const size_t begin = before.size();
     if (!std::string_view(whole_).starts_with(before)) refuse(answer);
-    const bool last = answer + 1 == conversation_.messages.size();
-    const std::string through = last ? whole_ : render(answer + 1, false);
-    // A longer conversation continues behind its end: what the template adds to a last message alone is no part of it.
-    size_t end = last ? whole_.size() : common_bytes(through, whole_);
-    if (end < begin) refuse(answer);
+    const size_t end = end_of(answer, begin);
     // White space behind the text that ends the turn belongs to the template.
     const std::string_view text = std::string_view(whole_).substr(begin, end - begin);
     const std::string_view kept = text.substr(0, size_without_white_space_at_end(text));
-    if (!kept.ends_with(trimmed(content_of(conversation_.messages[answer])))) end = begin + kept.size();
-    return {static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+    const bool is_content = kept.ends_with(trimmed(content_of(conversation_.messages[answer])));
+    return {static_cast<int64_t>(begin), static_cast<int64_t>(is_content ? end : begin + kept.size())};
   }
 
  private:
+  // A template may write the last message in another way than the same message before others: around the answer, as
+  // Qwen3's does with an empty thought, and behind it, as Phi-3's does with the end of the text. What both ways have in
+  // common behind the content ends the answer.
+  size_t end_of(size_t answer, size_t begin) const {
+    if (answer + 1 == conversation_.messages.size()) return whole_.size();
+    const std::string through = render(answer + 1, false);
+    const size_t common = common_bytes(through, whole_);
+    if (common == through.size() && common >= begin) return common;
+    const std::string_view content = trimmed(content_of(conversation_.messages[answer]));
+    const size_t here = whole_.find(content, begin), there = through.find(content, begin);
+    if (content.empty() || here == std::string::npos || there == std::string::npos) refuse(answer);
+    const std::string_view after = std::string_view(whole_).substr(here + content.size());
+    size_t end = common_bytes(after, std::string_view(through).substr(there + content.size()));
+    // The names of two tokens, such as <|user|> and <|endoftext|>, may begin with the same characters.
+    const size_t open = after.substr(0, end).find_last_of("<[");
+    if (open != std::string_view::npos &&
+        after.substr(open, end - open).find_first_of(">]") == std::string_view::npos)
+      end = open;
+    return here + content.size() + end;
+  }
+
   std::string render(size_t messages, bool prompt) const {
     const auto& all = conversation_.messages;
     const Json first(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(messages));

@@ -40,9 +40,19 @@ size_t common_messages(const Json& chosen, const Json& rejected) {
   return same;
 }
 
+// Some files repeat as a text what both lists begin with; lists that are answers alone begin with the assistant.
+bool repeats_prompt(const Json& record) {
+  const auto is_whole = [&](const char* field) {
+    const Json& list = record[field];
+    return list.is_array() && !list.empty() && list[0].is_object() && list[0].contains("role") &&
+           list[0]["role"] != kAnswerRole;
+  };
+  return record["prompt"].is_string() && is_whole("chosen") && is_whole("rejected");
+}
+
 Preference messages_of(const Json& record, const std::string& where) {
   Json prompt = Json::array();
-  const bool apart = record.contains("prompt") && !record["prompt"].is_null();
+  const bool apart = record.contains("prompt") && !record["prompt"].is_null() && !repeats_prompt(record);
   if (apart) append_part(record, "prompt", "user", prompt);
   const auto answer = [&](const char* field) {
     Conversation made{prompt, template_variables(record), 0, where};

@@ -1,9 +1,9 @@
 #include "tokenize/chat/chat_template.h"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <filesystem>
-#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -56,7 +56,27 @@ void* jinja_module(const std::string& where) {
   bad_input("the chat template {}: {}", where, problem);
 }
 
-std::string generation_tag() { return R"(\{%[-+]?\s*generation\s*[-+]?%\})"; }
+// By hand: std::regex recurses for each character.
+bool has_generation_tag(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\v\f\r", kName = "generation";
+  const auto skip_sign = [&text] {
+    if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  };
+  const auto skip_space = [&text] {
+    text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  };
+  for (size_t at = text.find("{%"); at != std::string_view::npos; at = text.find("{%")) {
+    text.remove_prefix(at + 2);
+    skip_sign();
+    skip_space();
+    if (!text.starts_with(kName)) continue;
+    text.remove_prefix(kName.size());
+    skip_space();
+    skip_sign();
+    if (text.starts_with("%}")) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -66,7 +86,7 @@ struct ChatTemplate::Compiled {
 
 ChatTemplate::ChatTemplate(ChatTemplateSource source)
     : source_(std::move(source)),
-      marks_answers_(std::regex_search(source_.text, std::regex(generation_tag()))),
+      marks_answers_(has_generation_tag(source_.text)),
       compiled_(std::make_unique<Compiled>()) {
   std::array<char, 2048> why{};
   const auto compile = reinterpret_cast<JinjaModuleCompile*>(

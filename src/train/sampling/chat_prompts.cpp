@@ -8,6 +8,7 @@
 #include "core/read_json.h"
 #include "core/trimmed.h"
 #include "models/folders/tokenizer_files.h"
+#include "train/tuning/chat_tasks.h"
 
 namespace trifold {
 
@@ -109,6 +110,7 @@ ChatPrompts chat_prompts_of(const CheckpointModel& from, const DataConfig& given
                             const std::string& reader) {
   DataConfig data = given;
   inherit_tokenizer(data, from, true);
+  expect_template_tokens(data, reader);
   return ChatPrompts(ChatTemplate(need_chat_template(data, tokenizer, reader)), tokenizer,
                      end_tokens_of(from));
 }

@@ -35,11 +35,13 @@ ordered_json frame_of(const std::string& id, const char* object, int64_t created
 }  // namespace
 
 Completions::Completions(Sampler& sampler, const Tokenizer& tokenizer, int64_t model_vocab, std::string name,
-                         std::function<ChatPrompts()> chat, const std::atomic<int>& signal)
+                         std::vector<int32_t> end_tokens, std::function<ChatPrompts()> chat,
+                         const std::atomic<int>& signal)
     : sampler_(sampler),
       tokenizer_(tokenizer),
       model_vocab_(model_vocab),
       name_(std::move(name)),
+      end_tokens_(std::move(end_tokens)),
       open_chat_(std::move(chat)),
       signal_(signal),
       created_(seconds_now()) {}
@@ -242,7 +244,9 @@ CompletionAnswer Completions::answer_to(CompletionRequest request) {
 }
 
 CompletionAnswer Completions::answer(std::string_view body) {
-  return answer_to(read_completion_request(body, tokenizer_, model_vocab_));
+  CompletionRequest request = read_completion_request(body, tokenizer_, model_vocab_);
+  request.end_tokens = end_tokens_;
+  return answer_to(std::move(request));
 }
 
 CompletionAnswer Completions::answer_chat(std::string_view body) {

@@ -25,11 +25,13 @@ struct CompletionAnswer {
 
 class Completions {
  public:
-  // All references must outlive this object. `name` is the model's in answers. `chat` gives the model's chat template, or
+  // All references must outlive this object. `name` is the model's in answers. `end_tokens`: the tokens with which the model
+  // ends a text (end_tokens_of). `chat` gives the model's chat template, or
   // throws BadInput if it has none; it is called for the first chat. Computing an answer ends with an Aborted error soon
   // after `signal` has become other than 0.
   Completions(Sampler& sampler, const Tokenizer& tokenizer, int64_t model_vocab, std::string name,
-              std::function<ChatPrompts()> chat, const std::atomic<int>& signal);
+              std::vector<int32_t> end_tokens, std::function<ChatPrompts()> chat,
+              const std::atomic<int>& signal);
 
   // The answers to the bodies of POST /v1/completions and POST /v1/chat/completions. BadInput if they cannot be answered.
   // An answer in pieces must be read before the next answer is asked for.
@@ -62,6 +64,7 @@ class Completions {
   const Tokenizer& tokenizer_;
   int64_t model_vocab_;
   std::string name_;
+  std::vector<int32_t> end_tokens_;
   std::function<ChatPrompts()> open_chat_;
   std::optional<ChatPrompts> chat_;
   const std::atomic<int>& signal_;

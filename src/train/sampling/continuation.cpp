@@ -1,6 +1,7 @@
 #include "train/sampling/continuation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -22,13 +23,25 @@ int32_t start_token(const Tokenizer& tokenizer) {
   return bytes ? '\n' : tokenizer.eod().value_or('\n');
 }
 
+namespace {
+
+// Ids that only the model has, beyond the tokenizer's, have no text.
+std::vector<int32_t> with_text(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::vector<int32_t> kept;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(kept),
+               [&](int32_t id) { return id < tokenizer.vocab_size(); });
+  return kept;
+}
+
+}  // namespace
+
 Continuation::Continuation(Sampler& sampler, const Tokenizer& tokenizer, std::vector<int32_t> tokens,
                            Drawing drawing)
     : sampler_(sampler),
       tokenizer_(tokenizer),
       tokens_(std::move(tokens)),
       drawing_(std::move(drawing)),
-      decoder_(tokenizer, tokens_),
+      decoder_(tokenizer, with_text(tokenizer, tokens_)),
       stops_(drawing_.stops) {
   if (tokens_.empty()) tokens_ = {start_token(tokenizer)};  // not shown
 }

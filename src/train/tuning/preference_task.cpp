@@ -93,7 +93,12 @@ void PairData::find_reference(const TaskContext& context) {
   if (config.dpo_reference == PairReference::Model) {
     const std::string& model =
         config.dpo_reference_model ? *config.dpo_reference_model : config.run.checkpoint.load.value();
-    reference_ = reference_model(model, context.model, compute_type(config.run.precision));
+    reference_ = reference_model(model, context.model, context.dtype);
+    CheckpointModel from;
+    from.model = reference_->model;
+    from.model.pair_loss.reset();
+    from.directory = "--dpo-reference-model " + model;
+    expect_layout(from, config.run.mesh, config.run.batch.micro_batch_size);
     const std::optional<std::string>& folder =
         config.dpo_reference_folder ? config.dpo_reference_folder : config.run.checkpoint.save;
     if (folder) file_ = reference_file(*folder, *reference_, pairs_->fingerprint());
@@ -142,11 +147,7 @@ ModelConfig preferring_model(const FinetuneConfig& config, const CheckpointModel
         "--task dpo trains on pairs alone, but the model of {} also predicts further tokens "
         "(--mtp-num-layers {}), which is a loss of tokens",
         from.directory, model.mtp_num_layers);
-  if (model.num_experts && (model.moe_aux_loss_coeff > 0 || model.moe_z_loss_coeff > 0))
-    bad_input(
-        "--task dpo trains on pairs alone, but the routers of {} have losses of tokens (--moe-aux-loss-coeff {}, "
-        "--moe-z-loss-coeff {})",
-        from.directory, model.moe_aux_loss_coeff, model.moe_z_loss_coeff);
+  model.moe_aux_loss_coeff = model.moe_z_loss_coeff = 0;  // losses of tokens
   model.pair_loss = config.dpo;
   return model;
 }

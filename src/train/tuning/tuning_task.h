@@ -55,6 +55,7 @@ struct TaskContext {
   const FinetuneConfig& config;
   const ModelConfig& model;  // as tuned_model returns it
   const Tokenizer& tokenizer;
+  DType dtype;  // in which the model is trained or evaluated
 };
 
 struct TuningTask {
