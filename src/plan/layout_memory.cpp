@@ -141,7 +141,7 @@ class RankNeeds {
     }
     return copy_bytes * held + bytes(held, size_of(dtype)) +
            bytes(gradients, size_of(accumulate_type(dtype))) +
-           bytes(state, ShardedOptimizer::bytes_per_element(run_.optimizer, dtype));
+           bytes(state, ShardedOptimizer::least_bytes_per_element(run_.optimizer, dtype));
   }
 
  private:

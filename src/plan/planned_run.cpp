@@ -16,7 +16,9 @@ namespace {
 std::vector<std::string> trained_names(const ParamList& params) {
   std::vector<std::string> names;
   for (const ParamId id : params.by_name())
-    if (names.empty() || names.back() != params[id].shard.name) names.push_back(params[id].shard.name);
+    if (const ParamSpec& spec = params[id];
+        !spec.frozen && !spec.is_buffer && (names.empty() || names.back() != spec.shard.name))
+      names.push_back(spec.shard.name);
   return names;
 }
 
@@ -42,11 +44,11 @@ PlannedRuns::PlannedRuns(std::shared_ptr<const PlannedRun> only) {
 }
 
 PlannedRuns::PlannedRuns(const RunSpec& run) {
-  int64_t done = 0;
   for (const StepsOfSize& some : run.batch_sizes.sizes_of(std::max<int64_t>(1, run.train_iters))) {
+    const int64_t batches =
+        run.order.is_async() ? std::min(run.order.window, some.steps) : 1;  // the most of a plan
     plans_.push_back(
-        std::make_shared<const PlannedRun>(run.with_batch(some.size), batches_of_plan(run, done)));
-    done += some.steps;
+        std::make_shared<const PlannedRun>(run.with_batch(some.size), static_cast<int>(batches)));
   }
 }
 

@@ -100,6 +100,10 @@ int64_t check_start(const RunStart& start, const PretrainConfig& config, const D
   const bool passes = config.batch.pass_samples || config.batch.train_epochs;
   const BatchSizes sizes(ramp_of(config.batch), *config.batch.global_batch_size);
   const int64_t consumed = sizes.samples_of(meta.step);
+  constexpr const char* kRamp = "rampup_batch_size";
+  if (passes && meta.step > 0 && (sizes.grows() || grew(meta)) &&
+      meta.config.value(kRamp, nlohmann::json()) != to_json(config).value(kRamp, nlohmann::json()))
+    bad_input("{} was trained with another --rampup-batch-size: resume with the one of its run", name);
   if (!passes && meta.consumed_samples != consumed && (sizes.grows() || grew(meta)))
     bad_input(
         "{} has consumed {} samples in {} steps, not {}: resume with the --rampup-batch-size of its run",

@@ -19,7 +19,7 @@ void check_loss_scaler(const JsonView& scaler, int64_t steps) {
   if (!scaler.flag("dynamic", false)) return;
   if (scaler.at("scale").number() <= 0) scaler.at("scale").refuse("a number above 0");
   scaler.at("steps_without_overflow").integer(0, steps);
-  scaler.at("overflows_left").integer(0);
+  scaler.at("overflows_left").integer(-steps);  // below 1: every overflow lowers the scale
 }
 
 // Checks the stored choices: every token makes the same number of choices in each layer.

@@ -31,6 +31,18 @@ std::vector<int> versions_of_ranks(const StepOrder& order) {
   return versions;
 }
 
+// The most versions that a plan of the run needs: where the batch grows, the first plan may have few batches.
+std::vector<int> versions_of_run(const RunSpec& run, const StepOrder& first) {
+  std::vector<int> most = versions_of_ranks(first);
+  if (!first.async || !run.batch_sizes.grows()) return most;
+  for (const StepsOfSize& some : run.batch_sizes.sizes_of(std::max<int64_t>(1, run.train_iters))) {
+    const auto batches = static_cast<int>(std::min<int64_t>(run.order.window, some.steps));
+    const std::vector<int> here = versions_of_ranks(step_order(run.with_batch(some.size), batches));
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], here[i]);
+  }
+  return most;
+}
+
 // The plan of a step, the same on all ranks: `known`, or a new one. The search for an order runs on rank 0 alone,
 // because it may take minutes, and all ranks use its result, because processors of other kinds could round its costs
 // differently.
@@ -66,7 +78,7 @@ Trainer::Trainer(Communicator& world, const PretrainConfig& config, PlannedRuns 
       plans_(std::move(planned)),
       planned_(first_plan(world, run_, plans_)),
       replica_(world, run_.mesh, run_.model, run_.dtype, run_.seed, planned_->order().stage_ranks(),
-               run_.zero, versions_of_ranks(planned_->order()), config.precision),
+               run_.zero, versions_of_run(run_, planned_->order()), config.precision),
       plan_(make_plan()),
       grads_(replica_.layout().flat(),
              replica_.layout().gradients(row(), reduction_of(run_, run_.reduces_each())), replica_.groups(),

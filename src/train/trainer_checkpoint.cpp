@@ -264,7 +264,7 @@ void Trainer::resume_at(const CheckpointMeta& meta, std::vector<std::string>& ch
   if (state.has("loss_scaler") && state.at("loss_scaler").flag("dynamic", false)) {
     const JsonView scaler = state.at("loss_scaler");
     scaler_.restore({scaler.at("scale").number(), scaler.at("steps_without_overflow").integer(0),
-                     scaler.at("overflows_left").integer(0)});
+                     scaler.at("overflows_left").integer(-meta.step)});
   }
   if (loads_ && loads_->keeps_choices()) {
     loads_->forget();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "data_parallel/grad_norm.h"
 #include "optim/param_factors.h"
@@ -26,15 +27,26 @@ RandomRounding rows_of(const ShardSpec& spec) {
   return rows;
 }
 
-}  // namespace
-
-size_t ShardedOptimizer::bytes_per_element(const OptimizerConfig& config, DType dtype) {
+// Bytes of masters and state for an element of a matrix, and of another parameter.
+std::pair<size_t, size_t> bytes_of_elements(const OptimizerConfig& config, DType dtype) {
   size_t matrices = 0, others = 0;
   for (const StatePart& tensor : state_tensors(*make_update_rule(config), config, dtype)) {
     if (tensor.of != StatePart::Of::Others) matrices += size_of(tensor.type);
     if (tensor.of != StatePart::Of::Matrices) others += size_of(tensor.type);
   }
+  return {matrices, others};
+}
+
+}  // namespace
+
+size_t ShardedOptimizer::bytes_per_element(const OptimizerConfig& config, DType dtype) {
+  const auto [matrices, others] = bytes_of_elements(config, dtype);
   return std::max(matrices, others);
+}
+
+size_t ShardedOptimizer::least_bytes_per_element(const OptimizerConfig& config, DType dtype) {
+  const auto [matrices, others] = bytes_of_elements(config, dtype);
+  return std::min(matrices, others);
 }
 
 size_t ShardedOptimizer::work_bytes(const FlatLayout& layout, const MeshSizes& sizes,

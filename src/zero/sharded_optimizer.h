@@ -67,8 +67,9 @@ class ShardedOptimizer {
   size_t offloaded_bytes() const { return weights_.state_on_host() ? buffer_.bytes() : file_.bytes(); }
   // Releases the memory of state in a file, after other code has read or written it.
   void release() const;
-  // Bytes of masters and state for each element that a rank owns; the most of all parameters.
+  // Bytes of masters and state for each element that a rank owns: the most and the least of all parameters.
   static size_t bytes_per_element(const OptimizerConfig& config, DType dtype);
+  static size_t least_bytes_per_element(const OptimizerConfig& config, DType dtype);
   // Bytes of memory for whole matrices and for state that is stored in 16 bits, of the rank at `coords`; `sharded`: it
   // owns slices.
   static size_t work_bytes(const FlatLayout& layout, const MeshSizes& sizes, const MeshCoords& coords,

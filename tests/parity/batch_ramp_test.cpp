@@ -164,6 +164,26 @@ TEST(BatchRamp, NeedsThePlannedMemoryAtEverySize) {
   });
 }
 
+// The first size lasts for one step, in which a pipeline needs one version of the weights.
+TEST(BatchRamp, HasTheWeightVersionsOfEverySize) {
+  PretrainConfig config = scheduled(on_mesh(ramped(), 1, 1, 2), "pipedream");
+  config.batch.rampup_batch_size = {{4}, {4}, {4}};
+  config.batch.global_batch_size = 8;
+  config.lr.lr_decay_samples = run_spec(config).batch_sizes.samples_of(22);
+  config.optimizer.clip_grad = 0;
+  config.pipeline.async_window = 16;
+  const PlannedRuns plans(run_spec(config));
+  const auto last = plans.all().back();
+  ASSERT_EQ(plans.first().order().batches, 1);
+  ASSERT_GT(last->order().batches, 1);
+  const std::unique_ptr<DataSource> data = few_tokens(config.model);
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, plans, *data, nullptr);
+    const MemoryReport planned = planned_ranks(*last)[static_cast<size_t>(world.rank())].memory;
+    EXPECT_EQ(trainer.memory().parameters, planned.parameters);
+  });
+}
+
 TEST(BatchRamp, EndsWithASmallerBatchAfterWholePasses) {
   PretrainConfig config = ramped();
   config.batch.pass_samples = 150;  // the last of the batches of 12 or 16 is cut

@@ -26,6 +26,19 @@ void expect_second_half_bitwise(const Curve& whole, const Curve& second) {
   EXPECT_EQ(first_difference(half(whole.grad_norms), std::span<const double>(second.grad_norms)), kSame);
 }
 
+// The scale falls with every further overflow then.
+TEST_F(Resume, AfterMoreOverflowsThanTheHysteresis) {
+  PretrainConfig config = small_run();
+  config.precision.f64 = false;
+  config.precision.fp16 = true;
+  config.precision.initial_loss_scale = 1e12;
+  const Curve whole = train(config);
+  train(config, 4, "", folder_.string());
+  const Curve second = train(config, 0, folder_.string());
+  ASSERT_GT(whole.losses.size(), second.losses.size());
+  EXPECT_EQ(second.losses.back(), whole.losses.back());
+}
+
 TEST_F(Resume, IsBitwiseExact) {
   for (int dp : {1, 2}) {
     PretrainConfig config = on_mesh(small_run(), dp);

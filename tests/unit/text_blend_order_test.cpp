@@ -110,6 +110,8 @@ TEST(DataSchedule, RefusesMistakes) {
   expect_has(error(R"({"0": {"web": 1, "code": 2}, "soon": {}})"), "'soon' is no number of tokens");
   expect_has(error(R"({"1e2": {"web": 1}, "100": {"code": 1}, "0": {"web": 1}})"),
              "two members give the weights");
+  expect_has(error(R"({"0": {"web": 8, "web.jsonl.gz": 2, "code": 1}})"),
+             "data/web.jsonl.gz has two weights");
   expect_has(error(R"({"0": {"web": 1, "code": 2}, "between": "curves"})"),
              "\"steps\" or \"lines\" is needed");
 }

@@ -187,7 +187,8 @@ void add_factors(OptionTable& table, OptimizerConfig& optimizer) {
       .add("wd-mult", &optimizer.wd_mult,
            "Factors of --weight-decay by parameter, as --lr-mult; parameters without decay stay without.")
       .takes("PATTERN=FACTOR ...")
-      .only_with({"weight-decay", kAboveZero}, "because there is no weight decay");
+      .only_with(When("weight-decay", kAboveZero).or_when("weight-decay-incr-style", "linear|cosine"),
+                 "because there is no weight decay");
   table
       .add(
           "ema", &optimizer.ema,

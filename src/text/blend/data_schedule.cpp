@@ -72,8 +72,12 @@ DataSchedule::DataSchedule(const std::string& option, const std::vector<std::str
       return;
     }
     Point point{tokens_of(key, where), std::vector<double>(paths.size(), 0.0)};
+    std::vector<bool> named(paths.size(), false);
     value.members([&](const std::string& name, const JsonView& weight) {
       const size_t path = path_of(name, paths, where);
+      if (named[path])
+        bad_input("{}: from {} tokens on, {} has two weights; give one", where, key, paths[path]);
+      named[path] = true;
       if (!(weight.number() >= 0)) weight.refuse("a weight of at least 0");
       point.shares[path] = weight.number();
       names_[path] = name;
