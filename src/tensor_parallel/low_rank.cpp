@@ -37,8 +37,7 @@ Tensor as_matrix(Tensor weight) { return weight.reshape({weight.row_count(), wei
 LowRank::LowRank(BlockBuilder& builder, const std::string& name, ParamId weight, int64_t groups, Cut cut,
                  int64_t pieces)
     : weight_(weight), cut_(cut) {
-  // linear_modules lists the layers of blocks alone: modules that predict further tokens are only frozen.
-  if (builder.adapters() == nullptr || name.starts_with("mtp.")) return;
+  if (builder.adapters() == nullptr) return;
   const AdapterConfig& adapters = *builder.adapters();
   const LinearModules layer = modules_of_linear(name, groups);
   const std::vector<std::string> adapted = adapted_modules(adapters, layer);

@@ -10,6 +10,8 @@ namespace trifold {
 
 namespace {
 
+constexpr std::string_view kBlocks = "block.";  // layers of modules for further tokens have other names
+
 // Names in Hugging Face's models, and ours.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"q_proj", "query"},         {"k_proj", "key"},           {"v_proj", "value"},
@@ -49,7 +51,7 @@ bool names_module(const std::string& pattern, std::string_view module) {
 }
 
 std::vector<std::string> adapted_modules(const AdapterConfig& adapters, const LinearModules& layer) {
-  if (!adapters.lora_rank) return {};
+  if (!adapters.lora_rank || !layer.layer.starts_with(kBlocks)) return {};
   const std::vector<std::string>& patterns = adapters.lora_targets;
   if (patterns.empty()) return layer.parts;
   const auto targeted = [&](const std::string& module) {
@@ -67,7 +69,7 @@ std::vector<LinearModules> linear_modules(const ModelConfig& model) {
   const std::vector<bool> experts = model.num_experts ? expert_layers(model) : std::vector<bool>();
   const int64_t gates = has_gate(model) ? 2 : 1;
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const std::string block = "block." + std::to_string(layer);
+    const std::string block = std::string(kBlocks) + std::to_string(layer);
     if (!model.multi_latent_attention && key_heads(model) == model.num_attention_heads) {
       modules.push_back(modules_of_linear(block + ".attention.qkv", 3));
     } else if (!model.multi_latent_attention) {

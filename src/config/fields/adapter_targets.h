@@ -27,6 +27,7 @@ LinearModules modules_of_linear(const std::string& layer, int64_t groups);
 bool names_module(const std::string& pattern, std::string_view module);
 
 // The modules of a layer that have adapters: one for each targeted part, or the whole. Without --lora-targets, all parts.
+// None of a module that predicts further tokens.
 std::vector<std::string> adapted_modules(const AdapterConfig& adapters, const LinearModules& layer);
 
 // The modules of all linear layers of a model that can have adapters.
