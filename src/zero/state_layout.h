@@ -45,8 +45,8 @@ class StateLayout {
   size_t offset(size_t index, const FlatLayout::Segment& segment) const;
   // Bytes of all tensors.
   size_t bytes() const;
-  // Bytes of a window of `elements` of all tensors (zero/param_store.h, kOffloadWindow).
-  size_t window_bytes(int64_t elements) const;
+  // Bytes of a window of `window` elements of all tensors (zero/param_store.h, kOffloadWindow).
+  size_t window_bytes(int64_t window) const;
   // Bytes of memory in which an update computes with state that is stored in another type than `wide`.
   size_t wide_bytes(DType wide) const;
 

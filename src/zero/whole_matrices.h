@@ -27,7 +27,7 @@ class WholeMatrices {
   Tensor own(const FlatLayout::Unit& unit, ParamId id, const MatrixPlan::Part& part) const;
   // Sends parts to owners, or, if `back`, from owners.
   void exchange(size_t unit, bool back, Stream& stream);
-  void compute(const FlatLayout::Unit& unit, const MatrixPlan::Matrix& matrix, int64_t& staged,
+  void compute(const FlatLayout::Unit& unit, const MatrixPlan::Matrix& matrix, int64_t& taken,
                Stream& stream);
   // Copies the boxes of a part to the matrix in `x`, or, if `back`, from it.
   void place(const MatrixPlan::Matrix& matrix, const MatrixPlan::Part& part, Tensor values, Tensor x,

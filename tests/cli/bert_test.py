@@ -61,8 +61,8 @@ class Bert(ProgramTest):
         self.assertLess(abs(values[0] - values[1]), 1e-5 * values[0])
         _, message = self.trifold("generate", "--load", "d", status=2)
         self.assertIn("is a BERT, which predicts masked tokens", message)
-        _, message = self.bert("--train-iters", 5, "--swiglu", "--vocab-size", 300, status=2)
-        self.assertIn("--swiglu is not possible with --model-type bert: leave it out", message)
+        _, message = self.bert("--train-iters", 5, "--num-experts", 2, "--vocab-size", 300, status=2)
+        self.assertIn("--num-experts 2 is not possible with --model-type bert: leave it out", message)
         _, message = self.pretrain("--train-iters", 5, "--mask-prob", 0.2, status=2)
         self.assertIn("--mask-prob 0.2 has no effect with --model-type gpt: it needs --model-type bert", message)
 

@@ -47,7 +47,8 @@ JOBS = {
 }
 
 # Options that name files which the jobs above do not write: files without a name, and a cache for a GPU.
-UNWRITTEN = {"--flight-dir", "--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products"}
+UNWRITTEN = {"--flight-dir", "--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products",
+             "--dpo-reference-folder"}
 # Options of a run that a plan has and does not carry out.
 OF_THE_RUN = {"--save", "--save-hf", "--log-json", "--tensorboard-dir", "--trace"}
 

@@ -64,7 +64,7 @@ class Outputs(CommandsTest):
         inputs = {"--load", "--data-path", "--train-data", "--valid-data", "--data", "--dictionaries-of", "--config", "--tokenizer-model",
                   "--input", "--hardware", "--costs", "--schedule", "--schedule-costs", "--auto-layout", "--init-weights",
                   "--changed-since", "--diff", "--flight", "--lines", "--model", "--arrays", "--tokenizer-merges", "--train-data-path",
-                  "--valid-data-path", "--task"}
+                  "--valid-data-path", "--task", "--data-schedule", "--chat-template", "--dpo-reference-model"}
         wanted = {}
         for name, (line, outputs) in JOBS.items():
             command = name if name in ("plan-recommender", "evaluate-task") else "evaluate-recommender" if "recommender" in name else line[0]

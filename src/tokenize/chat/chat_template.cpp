@@ -58,7 +58,7 @@ void* jinja_module(const std::string& where) {
 
 // By hand: std::regex recurses for each character.
 bool has_generation_tag(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\v\f\r", kName = "generation";
+  static constexpr std::string_view kSpace = " \t\n\v\f\r", kName = "generation";
   const auto skip_sign = [&text] {
     if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
   };
