@@ -46,7 +46,7 @@ JOBS = {
     "report": (["report", "old.jsonl", "--flight", "flight"], {"--output": "new.html", "--trace": "new.pftrace"}),
 }
 
-# Options that name files which the jobs above do not write: files without a name, and a cache for a GPU.
+# Options that name files which the jobs above do not write: files without a name, a cache for a GPU, and kept values.
 UNWRITTEN = {"--flight-dir", "--offload", "--cpu-offloading-folder", "--table-storage", "--tune-products",
              "--dpo-reference-folder"}
 # Options of a run that a plan has and does not carry out.
