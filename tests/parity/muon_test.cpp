@@ -128,7 +128,7 @@ TEST(MuonRuns, NeedLessStateThanAdam) {
   PretrainConfig config = zero_run({"1f1b", 1, 1, 1, 1, false}, 0);
   const size_t adam = plan_of(config).memory[0].optimizer;
   const PlanReport muon = plan_of(with_muon(config));
-  const size_t work = 2 * 128 * 32 * 4 + 2 * 32 * 32 * 4 + 16 * 8;  // of the largest matrix
+  const size_t work = 2 * 128 * 32 * 4 + 2 * 32 * 32 * 4 + 16 * 8;  // the largest matrix
   const size_t matrices = size_t{4} * 12 * 32 * 32 * sizeof(float);
   EXPECT_EQ(muon.memory[0].optimizer, adam - matrices + work);
 }

@@ -82,7 +82,7 @@ TEST(ModelsTokenizerFiles, TheFirstThatCanBeUsedIsChosen) {
   EXPECT_EQ(find(dir).data.tokenizer_model, "small.tiktoken");
   write_file(dir.file("tiktoken.model"), ranks_text());
   EXPECT_EQ(find(dir).data.tokenizer_model, "tiktoken.model");
-  write_file(dir.file("tokenizer.model"), ranks_text());  // of Llama 3
+  write_file(dir.file("tokenizer.model"), ranks_text());  // as Llama 3 has it
   const Found ranks = find(dir);
   EXPECT_EQ(ranks.data.tokenizer_model, "tokenizer.model");
   EXPECT_EQ(ranks.data.tokenizer_type, TokenizerType::Tiktoken);
