@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -27,11 +28,20 @@ struct Captures {
 };
 thread_local Captures captures;
 
+std::atomic<DeviceWatch*> device_watch = nullptr;
+
+template <class... Args>
+void tell(void (DeviceWatch::*what)(Args...), std::type_identity_t<Args>... args) {
+  if (DeviceWatch* watch = device_watch.load()) (watch->*what)(args...);
+}
+
 void refuse_memory_in_capture() {
   check(!captures.writing, "memory cannot be allocated by a thread that captures");
 }
 
 }  // namespace
+
+void FakeDevice::watch(DeviceWatch* watch) { device_watch = watch; }
 
 void FakeDevice::refuse_capture(int64_t capture, int64_t piece) {
   captures.until_refused = capture;
@@ -68,6 +78,7 @@ void FakeDevice::wait_for_queues() noexcept {
   const std::lock_guard lock(mutex_);
   for (FakeDeviceQueue* queue : queues_) {
     try {
+      tell(&DeviceWatch::on_synchronize, *queue);
       queue->worker().synchronize();
     } catch (...) {  // rethrown to the next waiter on the queue
     }
@@ -127,6 +138,7 @@ FakeDeviceQueue::FakeDeviceQueue(FakeDevice& device) : device_(device) {
 }
 
 FakeDeviceQueue::~FakeDeviceQueue() {
+  tell(&DeviceWatch::on_end, *this);
   const std::lock_guard lock(device_.mutex_);
   device_.queues_.erase(this);
 }
@@ -174,20 +186,25 @@ void FakeDeviceQueue::launch(DeviceGraph& graph) {
 
 uint64_t FakeDeviceQueue::record() {
   refuse_in_capture("an event for others to wait for");
-  return worker_.record().ticket;
+  const uint64_t ticket = worker_.record().ticket;
+  tell(&DeviceWatch::on_record, *this, ticket);
+  return ticket;
 }
 
 void FakeDeviceQueue::synchronize() {
   refuse_in_capture("work of the host");
+  tell(&DeviceWatch::on_synchronize, *this);
   worker_.synchronize();
 }
 
 void FakeDeviceQueue::wait(DeviceQueue& other, uint64_t ticket) {
   refuse_in_capture("waiting for another stream");
+  tell(&DeviceWatch::on_wait, *this, static_cast<FakeDeviceQueue&>(other), ticket);
   worker_.wait({&static_cast<FakeDeviceQueue&>(other).worker_, ticket});
 }
 
 void FakeDeviceQueue::await(uint64_t ticket) {
+  tell(&DeviceWatch::on_await, *this, ticket);
   ThreadPool pool(1);
   Stream caller(Stream::Mode::Inline, pool);
   caller.wait({&worker_, ticket});

@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/stream.h"
@@ -19,11 +20,31 @@
 
 namespace trifold::test {
 
+class FakeDevice;
 class FakeDeviceQueue;
+
+// Is told how queues and the host wait for each other. Called by the thread that enqueues or waits, before it waits.
+class DeviceWatch {
+ public:
+  virtual ~DeviceWatch() = default;
+  virtual void on_record(FakeDeviceQueue& queue, uint64_t ticket) = 0;
+  // `queue` waits for `ticket` of `other`.
+  virtual void on_wait(FakeDeviceQueue& queue, FakeDeviceQueue& other, uint64_t ticket) = 0;
+  // The host waits for `ticket` of the queue, or (the second) for all its work.
+  virtual void on_await(FakeDeviceQueue& queue, uint64_t ticket) = 0;
+  virtual void on_synchronize(FakeDeviceQueue& queue) = 0;
+  // The queue is destroyed; another may get its address.
+  virtual void on_end(FakeDeviceQueue& queue) = 0;
+};
 
 class FakeDevice final : public Device {
  public:
-  std::string name() const override { return "fake:0"; }
+  explicit FakeDevice(int index = 0) : index_(index) {}
+
+  int index() const { return index_; }
+  std::string name() const override { return "fake:" + std::to_string(index_); }
+  // Of all devices; null: none. It must outlive their queues.
+  static void watch(DeviceWatch* watch);
   DeviceMemory memory() const override { return {size_t{1} << 30, size_t{1} << 30}; }
   void* allocate(size_t bytes) override;
   void release(void* memory) noexcept override;
@@ -62,6 +83,7 @@ class FakeDevice final : public Device {
   void keep(std::byte* shown, const Block& block);
   void wait_for_queues() noexcept;
 
+  const int index_;
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block> blocks_;  // by published address
   int64_t asked_ = 0;                         // times
@@ -82,7 +104,7 @@ class FakeDeviceQueue final : public DeviceQueue {
   // Enqueues `work` on the device, or records it for a graph.
   void put(std::function<void()> work);
 
-  void* native() override { return &worker_; }
+  void* native() override { return this; }
   uint64_t record() override;
   void wait(DeviceQueue& other, uint64_t ticket) override;
   void await(uint64_t ticket) override;

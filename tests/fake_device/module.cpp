@@ -84,9 +84,19 @@ struct KeptArgument<std::span<const View>> {
   std::vector<LookupOrder> orders;  // of updates
 };
 
-FakeDevice& the_device() {
-  static auto& device = *new FakeDevice();
-  return device;
+// TRIFOLD_FAKE_DEVICES of them, by default 1.
+int device_count() {
+  const char* count = std::getenv("TRIFOLD_FAKE_DEVICES");
+  return count == nullptr ? 1 : std::stoi(count);
+}
+
+FakeDevice& the_device(int index = 0) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<int, std::unique_ptr<FakeDevice>>();
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<FakeDevice>& device = devices[index];
+  if (device == nullptr) device = std::make_unique<FakeDevice>(index);
+  return *device;
 }
 
 // The tensors among an operation's arguments, and whether the last, a beta or a flag, is not zero: then a
@@ -259,7 +269,7 @@ extern "C" {
 
 int64_t trifold_cuda_version() { return trifold::kCudaModuleVersion; }
 
-int trifold_cuda_device_count() { return 1; }
+int trifold_cuda_device_count() { return trifold::test::device_count(); }
 
 // Tests may give it less.
 size_t trifold_cuda_device_memory(int /*index*/) {
@@ -273,12 +283,12 @@ void trifold_cuda_report(trifold::CudaReport* report) {
   report->devices = {{device.name(), device.memory().total, ""}};
 }
 
-const trifold::OpTable* trifold_cuda_ops(int /*index*/, const trifold::CudaTable& which) {
+const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& which) {
   static std::mutex mutex;
-  static auto& tables = *new std::map<trifold::CudaTable, trifold::OpTable>();
+  static auto& tables = *new std::map<std::pair<int, trifold::CudaTable>, trifold::OpTable>();
   const std::lock_guard lock(mutex);
-  const auto [made, is_new] = tables.try_emplace(which);
-  if (is_new) made->second = trifold::test::make_table_of(trifold::test::the_device(), which);
+  const auto [made, is_new] = tables.try_emplace({index, which});
+  if (is_new) made->second = trifold::test::make_table_of(trifold::test::the_device(index), which);
   return &made->second;
 }
 

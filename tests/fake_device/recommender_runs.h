@@ -11,13 +11,37 @@
 #include "checkpoint/reader.h"
 #include "comm/cuda_module.h"
 #include "recommend/recommend.h"
-#include "run/ranks.h"
 #include "support/compare.h"
+#include "support/start_ranks.h"
 
 namespace trifold::test {
 
 inline RecommendConfig on_device(RecommendConfig config) {
   config.mesh.device = ComputeDevice::Cuda;
+  return config;
+}
+
+// So large that a device's rounding of small gradients does not turn the first updates.
+inline constexpr double kEps = 1e-3;
+
+// A model with tables of several shapes, and samples in which some ids are missing.
+inline RecommendConfig small_recommender() {
+  RecommendConfig config;
+  config.data.table_rows = TableRows{NumberList{300, 57, 3, 41}};
+  config.data.table_max_ids = NumberList{1, 4, 1, 2};
+  config.data.dense_features = 5;
+  config.data.synthetic_samples = 700;
+  config.data.synthetic_missing = 0.1;
+  config.data.valid_samples = 101;
+  config.model.embedding_dim = 6;
+  config.model.bottom_mlp = {9, 6};
+  config.model.top_mlp = {11, 1};
+  config.training.global_batch_size = 67;  // no number of ranks divides it
+  config.training.train_iters = 6;
+  config.training.eval_interval = 3;
+  config.lr.lr = 0.1;
+  config.mesh.threads_per_rank = 1;
+  config.mesh.distributed_timeout_minutes = 1;
   return config;
 }
 
@@ -45,7 +69,7 @@ inline Reports run(const RecommendConfig& config) {
   const RecommendJob job = prepare(config);
   Reports reports;
   const std::atomic<int> signal{0};
-  run_on_ranks(config.mesh, [&](Communicator& world) { recommend(world, job, reports, signal); });
+  start_ranks(config.mesh, [&](Communicator& world) { recommend(world, job, reports, signal); });
   return reports;
 }
 

@@ -13,29 +13,6 @@
 namespace trifold::test {
 namespace {
 
-// So large that a device's rounding of small gradients does not turn the first updates.
-constexpr double kEps = 1e-3;
-
-RecommendConfig small_recommender() {
-  RecommendConfig config;
-  config.data.table_rows = TableRows{NumberList{300, 57, 3, 41}};
-  config.data.table_max_ids = NumberList{1, 4, 1, 2};
-  config.data.dense_features = 5;
-  config.data.synthetic_samples = 700;
-  config.data.synthetic_missing = 0.1;
-  config.data.valid_samples = 101;
-  config.model.embedding_dim = 6;
-  config.model.bottom_mlp = {9, 6};
-  config.model.top_mlp = {11, 1};
-  config.training.global_batch_size = 67;  // no number of ranks divides it
-  config.training.train_iters = 6;
-  config.training.eval_interval = 3;
-  config.lr.lr = 0.1;
-  config.mesh.threads_per_rank = 1;
-  config.mesh.distributed_timeout_minutes = 1;
-  return config;
-}
-
 class DeviceRecommender : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove_all(folder_); }

@@ -168,6 +168,7 @@ void Matrix::check(const MatrixCase& c) {
   PretrainConfig config = scheduled(config_of(c, c.mesh), c.schedule, c.chunks);
   config.mesh.recompute_granularity = c.recompute;
   config.zero.zero_stage = c.zero_stage;
+  config.mesh.device = device_;
   Curve curve;
   ASSERT_NO_THROW(curve = curve_of(config, c.model.documents));
   ASSERT_EQ(curve.losses.size(), static_cast<size_t>(steps_of(c)));

@@ -57,6 +57,9 @@ std::string name_of(const MatrixCase& c);
 // Remembers the curves that several cases are compared with.
 class Matrix {
  public:
+  // `device`: of the checked runs, not of those that they are compared with.
+  explicit Matrix(ComputeDevice device = ComputeDevice::Auto) : device_(device) {}
+
   // Adds test failures that name the case.
   void check(const MatrixCase& c);
 
@@ -66,6 +69,7 @@ class Matrix {
   // By mesh, global batch and model.
   using Key = std::tuple<int, int, ContextExchange, int, int, int, bool, int, int64_t, double, bool, bool,
                          int64_t, bool, int64_t, int, int64_t, bool, int>;
+  const ComputeDevice device_;
   std::map<Key, Curve> known_;
 };
 

@@ -9,7 +9,7 @@
 
 #include "config/fields/config.h"
 #include "models/language_family.h"
-#include "run/ranks.h"
+#include "support/start_ranks.h"
 #include "text/synthetic.h"
 #include "train/trainer.h"
 
@@ -128,7 +128,7 @@ inline Curve train(const PretrainConfig& asked, const DataSource& data, const Tr
   const PretrainConfig config = on_test_device(asked);
   const int64_t last = options.stop_after == 0 ? config.batch.train_iters : options.stop_after;
   Curve curve;
-  run_on_ranks(config.mesh, [&](Communicator& world) {
+  start_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, &data);
     if (!options.load.empty()) trainer.load(options.load);
     while (trainer.steps_done() < last) {
