@@ -270,8 +270,8 @@ template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
   if constexpr (!cpu::kIsWide<T>)
-    // Warps are faster than warpgroups on an H100 by 4 to 13 %: both factors are read across, and sums in f32 are
-    // written.
+    // Warps are faster than warpgroups on an H100 by 4 to 13 % (measured, 2026-11-27, ba9c7010): both factors are read
+    // across, and sums in f32 are written.
     if (const auto unit = best_product_unit();
         unit && grouped_product_weight<T>(stream, std::min(*unit, ProductUnit::Warp), dw, dy, x, first,
                                           experts, m, n, accumulate))
