@@ -10,8 +10,10 @@
 #   meshes  mixtures of experts, over ranks and NCCL too; positions that are cut over ranks; activations that leave the card
 #   use     what users do with a card: resume, other meshes, tables and state in the memory of the host
 #   torch   PyTorch at the three sizes, compiled as fast as it can at 124M, and its largest batch beside Trifold's
+#   rehearse  single ranks of GPT-3 175B, Llama 3.1 405B and DeepSeek-V3, alone on the card, beside their plans
+#   llama   steps in the shapes of Llama 3.1 8B, in bf16 and on 8 bits: 4 and 8 layers, and all 32 where they fit
 #
-#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all six)
+#   tests/gpu.sh [options] [CALL...]    these calls, one after the other (default: all eight)
 #     --no-build      what is built, also on a machine without compilers
 #     --only REGEX    the parts whose title matches, with what is built
 #     --seconds N     the clock of a call (default 470)
@@ -44,12 +46,12 @@ while (($#)); do
     --seconds) clock=${2:?--seconds wants a number}; shift ;;
     --part-seconds) longest=${2:?--part-seconds wants a number}; shift ;;
     --libraries) libraries_only=yes ;;
-    first | speed | final | meshes | use | torch) calls+=("$1") ;;
+    first | speed | final | meshes | use | torch | rehearse | llama) calls+=("$1") ;;
     *) sed -n '/^# shellcheck/q; 2,$s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
-((${#calls[@]})) || calls=(first speed final meshes use torch)
+((${#calls[@]})) || calls=(first speed final meshes use torch rehearse llama)
 
 # shellcheck source-path=SCRIPTDIR/..
 source tests/gpu/libraries.sh
@@ -79,6 +81,8 @@ source tests/gpu/speed.sh
 source tests/gpu/agreement.sh
 source tests/gpu/recommender.sh
 source tests/gpu/use.sh
+source tests/gpu/rehearse.sh
+source tests/gpu/llama.sh
 trap finish EXIT
 
 build() { cmake --preset release && cmake --build build/release --parallel "$(nproc)" --target gpu_programs; }
@@ -171,6 +175,23 @@ torch() {
   part "PyTorch 355M, its largest batch" 200 torch_step --layers 24 --width 1024 --heads 16 --batch 32 --largest
   part "PyTorch 124M, bf16 parameters, max-autotune" 300 torch_step --layers 12 --width 768 --heads 12 --batch 32 \
     --bf16-parameters --max-autotune
+}
+
+rehearse() {
+  part "First rank of GPT-3 175B, tp 8, pp 16, dp 12" 90 rehearsed gpt-175b --only-ranks 0 --steps 2
+  part "Last rank of GPT-3 175B, 16 micro-batches" 60 rehearsed gpt-175b --only-ranks 1535 --steps 2 --micro-batches 16
+  part "The same, with the planned time of its peers" 60 rehearsed gpt-175b --only-ranks 0 --steps 2 --micro-batches 16 \
+    --wait planned
+  part "Second pipeline rank of Llama 3.1 405B" 90 rehearsed llama-405b --only-ranks 1024 --steps 2
+  part "Ranks of DeepSeek-V3 over 64 expert ranks, 16 micro-batches" 120 rehearsed deepseek-v3 --only-ranks 0,896 --steps 2 \
+    --micro-batches 16
+}
+
+llama() {
+  part "4 and 8 layers of Llama 3.1 8B, bf16" 75 llama_pair llama-8b
+  part "4 and 8 layers of Llama 3.1 8B on 8 bits" 75 llama_pair llama-8b-fp8 --fp8
+  part "Llama 3.1 8B, all 32 layers, bf16" 130 llama_whole llama-8b-whole
+  part "Llama 3.1 8B, all 32 layers on 8 bits" 130 llama_whole llama-8b-whole-fp8 --fp8
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader

@@ -23,7 +23,7 @@ namespace trifold::test {
 class FakeDevice;
 class FakeDeviceQueue;
 
-// Is told how queues and the host wait for each other. Called by the thread that enqueues or waits, before it waits.
+// Observes how queues and the host wait for each other. Called by the thread that enqueues or waits, before it waits.
 class DeviceWatch {
  public:
   virtual ~DeviceWatch() = default;

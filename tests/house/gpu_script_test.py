@@ -14,10 +14,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 STEP = {"step": {"seconds": 1, "tokens_per_second": 5, "gemm_flops": 6e14, "share": 0.5, "loss": 10.9, "capture_note": ""}}
 GEMM = {"gemm": [{"m": 1, "n": 2, "k": 3, "flops": 7e14}]}
+PLAN = {"pipeline_ranks": [{"bytes": 7 << 20, "offloaded_bytes": 5}]}
+REHEARSAL = {"ranks": [{"rank": 0, "micro_batches": 128, "step_seconds": 5.25,
+                        "memory": {"planned": {"bytes": 33 << 30}, "held": {"bytes": 34 << 30}}}],
+             "step": {"seconds": 5.5, "planned_seconds": 5.4, "tokens_per_second": 587000, "mfu": 0.41, "planned_mfu": 0.42}, "failures": []}
 PROGRAMS = {
     "build/release/launch/trifold": f"""what=$3
+if [[ $1 != bench ]]; then what=$1; fi
 while (($#)); do if [[ $1 == --json ]]; then file=$2; fi; shift; done
-if [[ $what == gemm ]]; then echo '{json.dumps(GEMM)}' >"$file"; else echo '{json.dumps(STEP)}' >"$file"; fi""",
+case $what in
+  gemm) echo '{json.dumps(GEMM)}' ;;
+  plan) echo '{json.dumps(PLAN)}' ;;
+  rehearse) echo '{json.dumps(REHEARSAL)}' ;;
+  *) echo '{json.dumps(STEP)}' ;;
+esac >$file""",
     "build/release/tests/cuda/cuda_ops": "echo an operation is wrong; exit 1",
     "build/release/tests/cuda/cuda_products": "echo begins; sleep 60",
     "build/release/tests/cuda/cuda_probe": "echo 1558M: best of eight; echo '{}' >$4",
@@ -71,6 +81,33 @@ class GpuScript(unittest.TestCase):
         figures = [json.loads(line) for line in self.report("first.jsonl").splitlines()]
         self.assertEqual([each["name"] for each in figures], ["products", "gpt2-1558m"])
         self.assertEqual(figures[1]["figures"], STEP)
+
+    def test_ranks_are_rehearsed_beside_their_plans(self):
+        done = self.run_script("--no-build", "rehearse")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        table = self.report("rehearse.txt")
+        self.assertIn("   gpt-175b, rank 0: 128 micro-batches in 5.250 s, 34.00 GiB, planned 33.00\n", table)
+        self.assertIn("   llama-405b, all ranks: step of 5.500 s, planned 5.400; 587000 tokens/s; MFU 41.0 %, planned 42.0\n", table)
+        figures = [json.loads(line)["name"] for line in self.report("rehearse.jsonl").splitlines()]
+        self.assertEqual(figures, [f"rehearse-{name}" for name in ("gpt-175b", "gpt-175b", "gpt-175b", "llama-405b", "deepseek-v3")])
+
+    def test_llama_is_left_out_where_it_does_not_fit(self):
+        done = self.run_script("--no-build", "llama")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        table = self.report("llama.txt")
+        self.assertIn("   llama-8b: 32 layers from 4 and 8: 16384 tokens/s; torchtitan's published figure: 6667\n", table)
+        self.assertIn("   llama-8b-fp8: 32 layers from 4 and 8: 16384 tokens/s; torchtitan's published figure: 8532\n", table)
+        self.assertRegex(table, r"(?m)^   llama-8b-whole: left out, it needs 0 of 0 GiB on the card")  # of the card's 5 MiB
+        figures = [json.loads(line)["name"] for line in self.report("llama.jsonl").splitlines()]
+        self.assertEqual(figures, ["llama-8b-4", "llama-8b-8", "llama-8b-fp8-4", "llama-8b-fp8-8"])
+
+    def test_new_calls_take_at_most_seven_minutes(self):
+        text = (ROOT / "tests/gpu.sh").read_text()
+        for call in ("rehearse", "llama"):
+            body = re.search(rf"(?ms)^{call}\(\) {{(.*?)^}}", text)[1]
+            limits = [int(limit) for limit in re.findall(r'part "[^"]*" (\d+) ', body)]
+            self.assertGreater(len(limits), 3)
+            self.assertLessEqual(sum(limits), 420, call)
 
     def test_parts_without_time_left_are_named(self):
         done = self.run_script("--no-build", "--seconds", "1", "first")
