@@ -1,7 +1,8 @@
 // Faults planted in real runs are found: the check is worth something.
 #include "core/tensor.h"
 #include "fake_device/runs.h"
-#include "nccl_order/order.h"
+#include "nccl_order/check.h"
+#include "nccl_order/over_nccl.h"
 
 namespace trifold::test {
 namespace {

@@ -2,28 +2,15 @@
 // contradict each other, nothing can deadlock, and the losses are those of thread ranks on the processor.
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "fake_device/runs.h"
-#include "nccl_order/order.h"
+#include "nccl_order/over_nccl.h"
 #include "parity/matrix.h"
 #include "support/expert_runs.h"
 
 namespace trifold::test {
 namespace {
-
-// Before the module is looked for first.
-class OrderModule : public ::testing::Environment {
- public:
-  void SetUp() override {
-    setenv("TRIFOLD_MODULE_PATH", NCCL_ORDER_MODULE, 1);
-    setenv("TRIFOLD_CUDA_LIBRARY_PATH", NCCL_ORDER_MODULE, 1);
-    setenv("TRIFOLD_FAKE_DEVICES", std::to_string(kMostRanks).c_str(), 1);
-    start_ranks = start_over_nccl;
-  }
-};
-const auto* const kOrderModule = ::testing::AddGlobalTestEnvironment(new OrderModule);
 
 constexpr RecomputeGranularity kNone = RecomputeGranularity::None;
 constexpr RecomputeGranularity kSelective = RecomputeGranularity::Selective;

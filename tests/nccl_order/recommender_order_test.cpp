@@ -1,6 +1,6 @@
 // The order of NCCL's calls of recommenders, and the numbers of thread ranks on the processor.
 #include "fake_device/recommender_runs.h"
-#include "nccl_order/order.h"
+#include "nccl_order/over_nccl.h"
 
 namespace trifold::test {
 namespace {
