@@ -3,6 +3,7 @@
 #include "fake_device/runs.h"
 #include "nccl_order/check.h"
 #include "nccl_order/over_nccl.h"
+#include "support/expert_runs.h"
 
 namespace trifold::test {
 namespace {
@@ -137,6 +138,33 @@ TEST(NcclFaults, SwappedSumsOfARun) {
   }
   ASSERT_TRUE(swapped);
   EXPECT_FALSE(order_problems(record).empty());
+}
+
+// Two gradients of different communicators change places on one rank: each communicator still has the same calls on all
+// its ranks, but a stream of that rank waits for one of the others, which waits for it.
+TEST(NcclFaults, SwappedCommunicatorsOfARun) {
+  const ExpertMesh mesh{.dp = 4, .ep = 2, .zero = 1};
+  PretrainConfig config = mesh.of(run_with_experts(8, false));
+  config.batch.train_iters = 1;
+  train(on_device(config));
+  const OrderRecord record = expect_ordered(4);
+  const auto& entries = record.ranks.back();
+  int swapped = 0;
+  for (size_t first = 0; first < entries.size(); ++first) {
+    if (entries[first].kind != OrderEntry::Kind::Collective) continue;
+    const auto next = std::find_if(
+        entries.begin() + static_cast<ptrdiff_t>(first) + 1, entries.end(), [&](const OrderEntry& entry) {
+          return entry.kind == OrderEntry::Kind::Collective && entry.stream == entries[first].stream;
+        });
+    if (next == entries.end() || next->comm == entries[first].comm) continue;
+    OrderRecord changed = record;
+    std::swap(changed.ranks.back()[first], changed.ranks.back()[static_cast<size_t>(next - entries.begin())]);
+    ++swapped;
+    const auto problems = order_problems(changed);
+    ASSERT_EQ(problems.size(), 1U) << "entry " << first;
+    EXPECT_NE(problems[0].find("these wait for each other"), std::string::npos) << problems[0];
+  }
+  EXPECT_GT(swapped, 5);
 }
 
 }  // namespace
