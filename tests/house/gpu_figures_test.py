@@ -5,6 +5,7 @@ itself, in the caption of its table, or in the first paragraph below its heading
 
     measured on one H100, 2026-11-27, 2534c6fc     a run on that card; day and commit; so too "emulated", "counted", "planned"
     published, arXiv 2104.04473                    a figure of others
+    `trifold plan ...`                             the command that plans the figure
     [gpt2_h100](measurements/gpt2_h100.json)       a measurement, whose record has status, card, day and commit
     [benchmarks](docs/benchmarks.md)               of README and CHANGELOG: the page that has the figure with its tag
     decision 0016                                  of a comment: the record that has the figure with its tag
@@ -22,7 +23,7 @@ SOURCES = sorted(path for folder in ("src", "tests", "tools", "launch") for path
                  if path.suffix in {".h", ".cpp", ".cu", ".cuh", ".sh", ".py"} and path.name != Path(__file__).name)
 GPU = re.compile(r"\b(?:V100|A100|H100|H200|GH200|B200|GB200)\b", re.IGNORECASE)
 SPEED = re.compile(r"\d\s?(?:%|us\b|ms\b|times\b|[TGM]?FLOP/s|[TG]B/s|(?:million )?(?:tokens|samples|rows)/s)|(?:FLOP|tokens|samples|[TG]B)/s")
-TAG = re.compile(r"\b(?:measured|emulated|counted|planned)(?: on [^;|]{1,60}?)?,\s+\d{4}-\d\d-\d\d,\s+[0-9a-f]{8}\b|\bpublished\b|\barXiv \d{4}\.?\d{4,5}\b"
+TAG = re.compile(r"\b(?:measured|emulated|counted|planned)(?: on [^;|]{1,60}?)?,\s+\d{4}-\d\d-\d\d,\s+[0-9a-f]{8}\b|\bpublished\b|\barXiv \d{4}\.?\d{4,5}\b|`trifold plan "
                  r"|\]\((?:\.\./|docs/)?measurements/\w+\.json\)")
 QUOTED = re.compile(r"\]\(docs/(?:benchmarks|performance)\.md")
 DECISION = re.compile(r"\bdecision\s+\d{4}\b")
@@ -105,7 +106,7 @@ class GpuFigures(unittest.TestCase):
         self.assertEqual(len(list(untagged(f"- one, {tag}\n- {figure}"))), 1)
         self.assertEqual(len(list(untagged("*An H100*\n\n| case | tokens/s |\n|---|---|\n| a | 5 |\n"))), 1)
         self.assertEqual(len(list(untagged(f"*An H100* ({tag})\n\n| case | tokens/s |\n|---|---|\n| a | 5 |\n"))), 0)
-        for fine in (f"{figure} ({tag})", f"{figure} Emulated, not measured on an H100; planned, 2026-11-27, 2534c6fc", f"A published run: {figure}",
+        for fine in (f"{figure} ({tag})", f"{figure} (`trifold plan --hardware h100`)", f"{figure} Emulated, not measured on an H100; planned, 2026-11-27, 2534c6fc", f"A published run: {figure}",
                      "On an H100 it ran.", "On two cores it reaches 300 GFLOP/s."):
             self.assertEqual(list(untagged(fine)), [], fine)
         quoted = f"{figure} See [benchmarks](docs/benchmarks.md)."
