@@ -54,7 +54,7 @@ std::string shortage(const std::vector<std::string>& of_ranks) {
 }  // namespace
 
 BackgroundSaver::BackgroundSaver(Communicator& world, FreeMemory free_memory)
-    : world_(world.split(0, world.rank())),
+    : world_(world.duplicate()),
       free_memory_(std::move(free_memory)),
       exceptions_(std::uncaught_exceptions()) {
   world_->stop_recording();  // what the saving thread waits for says nothing about the rank

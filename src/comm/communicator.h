@@ -32,6 +32,7 @@
 
 #include "comm/call_kind.h"
 #include "core/flight/flight_recorder.h"
+#include "core/function_ref.h"
 #include "core/small_list.h"
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -47,6 +48,15 @@ struct Transfer {
   Tensor tensor;
 };
 
+// Where `split` puts a rank.
+struct SplitPlace {
+  int color = 0;
+  int key = 0;
+};
+
+// Added to the identity of a communicator (Work::group) that carries gradients of activations.
+constexpr unsigned kGradientsGroup = 1U << 8;
+
 // Bytes that a rank has sent.
 struct Traffic {
   int64_t sent = 0;       // to other ranks
@@ -61,6 +71,8 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "thread", "mpi", "nccl"
   virtual bool sums_in_rank_order() const = 0;
+  // Whether calls on a device's stream only enqueue work there, so that the stream needs no thread.
+  virtual bool enqueues() const { return false; }
 
   // inout = sum (or max) over ranks.
   virtual void all_reduce(Tensor inout, Reduce reduction, Stream& stream) = 0;
@@ -81,6 +93,17 @@ class Communicator {
   // Collective: ranks with equal colors form a new communicator, ordered by key, then by rank here. Runs
   // immediately, on no stream. The result must not outlive the world.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  // As `split`, where every rank knows the place of every rank of this communicator, so that ranks that do not exist
+  // can have theirs (comm/absent_comm.h). `group` identifies the new communicator, as Work::group does.
+  virtual std::unique_ptr<Communicator> split_by(FunctionRef<SplitPlace(int rank)> place,
+                                                 unsigned /*group*/) {
+    const SplitPlace mine = place(rank());
+    return split(mine.color, mine.key);
+  }
+  // Another communicator of the same ranks. `group` as in split_by. Collective.
+  std::unique_ptr<Communicator> duplicate(unsigned group = 0) {
+    return split_by([](int rank) { return SplitPlace{0, rank}; }, group);
+  }
   // Wakes all waiting ranks of the world with an Error that carries `why`; later calls fail with it too.
   virtual void abort(std::string_view why) noexcept = 0;
 

@@ -22,8 +22,8 @@ void DataGroups::add(const Mesh& mesh, AxisSet data, int group) {
   check(sharing >= 1 && axis.size() % sharing == 0, "{} data-parallel ranks cannot be cut into groups of {}",
         axis.size(), sharing);
   Groups& groups = groups_[data];
-  groups.shard = axis.split(axis.rank() / sharing, axis.rank());
-  groups.replicas = axis.split(axis.rank() % sharing, axis.rank());
+  groups.shard = axis.split_by([&](int rank) { return SplitPlace{rank / sharing, rank}; }, data.bits());
+  groups.replicas = axis.split_by([&](int rank) { return SplitPlace{rank % sharing, rank}; }, data.bits());
 }
 
 void DataGroups::add_first(const Mesh& mesh, const RankSet& ranks) {
@@ -34,7 +34,11 @@ void DataGroups::add_first(const Mesh& mesh, const RankSet& ranks) {
   const int copies = ranks.tensor_copies == 0 ? axis.size() : ranks.tensor_copies;
   check(axis.size() % copies == 0, "{} tensor-parallel ranks cannot be cut into groups of {}", axis.size(),
         copies);
-  first_.push_back({ranks, axis.split(axis.rank() / copies, axis.rank())});
+  first_.push_back({ranks, axis.split_by(
+                               [&](int rank) {
+                                 return SplitPlace{rank / copies, rank};
+                               },
+                               ranks.axes.bits())});
 }
 
 const DataGroups::Groups& DataGroups::of(AxisSet data) const {

@@ -48,13 +48,8 @@ std::span<const Axis> grid_of(AxisSet axes) {
 
 // Ranks with one color differ only along `axes`; the key orders them. Both are mixed-radix numbers, fastest
 // axis first.
-struct ColorAndKey {
-  int color = 0;
-  int key = 0;
-};
-
-ColorAndKey color_and_key(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes) {
-  ColorAndKey result;
+SplitPlace color_and_key(AxisSet axes, const MeshCoords& coords, const MeshSizes& sizes) {
+  SplitPlace result;
   int color_step = 1;
   int key_step = 1;
   for (const Axis axis : grid_of(axes)) {
@@ -167,9 +162,10 @@ Mesh::Mesh(const MeshSizes& sizes, const MeshCoords& coords)
 
 Communicator& Mesh::comm(AxisSet axes) const {
   if (const auto found = comms_.find(axes); found != comms_.end()) return *found->second;
-  const ColorAndKey place = color_and_key(axes, coords_, sizes_);
-  return *(comms_[axes] = planned_ ? planned_communicator(place.key, sizes_.ranks(axes), axes.bits())
-                                   : world_->split(place.color, place.key));
+  const auto place_of = [&](int rank) { return color_and_key(axes, coords_of(rank, sizes_), sizes_); };
+  return *(comms_[axes] = planned_ ? planned_communicator(color_and_key(axes, coords_, sizes_).key,
+                                                          sizes_.ranks(axes), axes.bits())
+                                   : world_->split_by(place_of, axes.bits()));
 }
 
 }  // namespace trifold

@@ -106,6 +106,10 @@ inline constexpr const char* kKeysKind = "keys";
 inline constexpr const char* kWaitingKeysKind = "waiting_keys";
 inline constexpr const char* kKeyCountsKind = "key_counts";
 
+// Identities (Communicator::split_by) of the communicators that exchange ids and vectors of a group of tables.
+constexpr unsigned ids_group(size_t group) { return (1U << 9) + (static_cast<unsigned>(group) << 16); }
+constexpr unsigned vectors_group(size_t group) { return (1U << 10) + (static_cast<unsigned>(group) << 16); }
+
 class Recommender {
  public:
   // Collective over `world`, which must outlive it.

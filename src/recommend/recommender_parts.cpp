@@ -19,7 +19,7 @@ void Recommender::make_statistics() {
   const size_t bytes = static_cast<size_t>(shape.elements()) * size_of(dtype);
   running_ = Buffer(bytes, ops_.device);
   latest_ = Buffer(bytes, ops_.device);
-  if (world_.size() > 1) norm_comm_ = world_.split(0, world_.rank());
+  if (world_.size() > 1) norm_comm_ = world_.duplicate();
   const Tensor running = running_.tensor(dtype, shape);
   ops_.fill(compute_, running.rows(0, 1), 0);
   ops_.fill(compute_, running.rows(1, 2), 1);
@@ -73,9 +73,9 @@ void Recommender::make_groups() {
     };
     BagBatch bags(setup_.uses(), group, setup_.schema, samples_);
     Buffer vectors(bytes(places), ops_.device), gradients(bytes(places && setup_.training), ops_.device);
-    auto made = std::make_unique<Tables>(
-        Tables{std::move(group), std::move(bags), world_.split(0, world_.rank()),
-               world_.split(0, world_.rank()), nullptr, nullptr, std::move(vectors), std::move(gradients)});
+    auto made = std::make_unique<Tables>(Tables{
+        std::move(group), std::move(bags), world_.duplicate(ids_group(g)), world_.duplicate(vectors_group(g)),
+        nullptr, nullptr, std::move(vectors), std::move(gradients)});
     const Placement& placement = made->group.placement;
     made->ids = std::make_unique<IdExchange>(placement, *made->id_comm, ops_,
                                              setup_.lookups(ranks, made->group.bags));

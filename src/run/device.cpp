@@ -32,7 +32,7 @@ const OpTable& ops_of_threads(const MeshConfig& config) {
 }
 
 Stream::Mode comm_mode(const Communicator& world) {
-  return world.backend() == "nccl" ? Stream::Mode::Inline : Stream::Mode::Worker;
+  return world.enqueues() ? Stream::Mode::Inline : Stream::Mode::Worker;
 }
 
 int device_index(const Communicator& world) {

@@ -25,10 +25,11 @@ MeshConfig with_agreed_threads(MeshConfig mesh, Communicator& world, int threads
 
 Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype,
                  uint64_t seed, StageRanks stage_ranks, const ZeroConfig& zero,
-                 const std::vector<int>& weight_versions, const PrecisionConfig& precision)
+                 const std::vector<int>& weight_versions, const PrecisionConfig& precision,
+                 const OpTable* ops)
     : world_(world),
       mesh_(world, mesh_sizes(mesh)),
-      ops_(ops_of(mesh, world, precision)),
+      ops_(ops != nullptr ? *ops : ops_of(mesh, world, precision)),
       pool_(mesh.threads_per_rank ? *mesh.threads_per_rank : fair_threads(world)),
       comm_pool_(1),
       side_pool_(1),
@@ -71,7 +72,7 @@ Replica::Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig&
 // must not wait for each other.
 void Replica::connect_pipeline() {
   Communicator& axis = mesh_.comm({Axis::Pp});
-  backward_ = axis.split(0, axis.rank());
+  backward_ = axis.duplicate(AxisSet{Axis::Pp}.bits() | kGradientsGroup);
   forward_worker_ = std::make_unique<Worker>(comm_mode(world_), ops_.device);
   backward_worker_ = std::make_unique<Worker>(comm_mode(world_), ops_.device);
   pipeline_.forward = &axis;
@@ -91,10 +92,12 @@ void Replica::connect_ties() {
     if (tied.of == 0) others.insert(pipeline_.rank_of_stage[static_cast<size_t>(tied.stage)]);
   others.erase(first);
   for (const int other : others) {
-    const bool meets = axis.rank() == first || axis.rank() == other;
-    std::unique_ptr<Communicator> pair =
-        axis.split(meets ? 1 : 0, axis.rank() == first ? 0 : 1 + axis.rank());
-    if (meets) ties_[other] = std::move(pair);
+    const auto meets = [&](int rank) { return rank == first || rank == other; };
+    const auto place_of = [&](int rank) {
+      return SplitPlace{meets(rank) ? 1 : 0, rank == first ? 0 : 1 + rank};
+    };
+    std::unique_ptr<Communicator> pair = axis.split_by(place_of, AxisSet{Axis::Pp}.bits());
+    if (meets(axis.rank())) ties_[other] = std::move(pair);
   }
 }
 

@@ -55,6 +55,7 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return host_.size(); }
   std::string_view backend() const override { return "nccl"; }
   bool sums_in_rank_order() const override { return false; }
+  bool enqueues() const override { return true; }
 
   void all_reduce(Tensor inout, Reduce reduction, Stream& stream) override;
   void reduce_scatter(Tensor out, Tensor in, Reduce reduction, Stream& stream) override;
