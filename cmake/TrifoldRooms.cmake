@@ -61,7 +61,7 @@ endfunction()
 
 # Rooms that direct the work, which kernels, collectives and files do. Optimised for size they take three quarters of the
 # time to compile and three fifths of the bytes.
-set(TRIFOLD_DIRECTING_ROOMS config layout models graph plan checkpoint tasks run train recommend monitor convert bench)
+set(TRIFOLD_DIRECTING_ROOMS config layout models graph plan checkpoint tasks run train recommend monitor convert bench rehearse)
 # Rooms above the kernels that sanitizers need not optimise.
 set(TRIFOLD_ROOMS_OVER_KERNELS ${TRIFOLD_DIRECTING_ROOMS} nn tensor_parallel pipeline data_parallel zero)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)

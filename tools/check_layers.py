@@ -29,7 +29,7 @@ LEVELS = {
     "plan": 8,
     "run": 9,
     "train": 10, "recommend": 10,
-    "monitor": 11, "convert": 11, "bench": 11,
+    "monitor": 11, "convert": 11, "bench": 11, "rehearse": 11,
     "launch": 12,
 }
 

@@ -12,7 +12,8 @@ void ActionTimes::before(const Action& action) {
 
 void ActionTimes::after(const Action& action) {
   settle_();
-  samples_[{action.kind, action.stage}].push_back(seconds_since(begin_));
+  end_ = Clock::now();
+  samples_[{action.kind, action.stage}].push_back(std::chrono::duration<double>(end_ - begin_).count());
   StepWatch::after(action);
 }
 

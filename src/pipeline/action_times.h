@@ -24,10 +24,12 @@ class ActionTimes final : public StepWatch {
   void restart() { samples_.clear(); }
   // The median time of actions of this kind on this stage, in seconds; 0 if there were none.
   double median(ActionKind kind, int stage) const;
+  // When the last action ended.
+  Clock::time_point last_end() const { return end_; }
 
  private:
   std::function<void()> settle_;
-  Clock::time_point begin_;
+  Clock::time_point begin_, end_;
   std::map<std::pair<ActionKind, int>, std::vector<double>> samples_;
 };
 

@@ -172,6 +172,8 @@ class Executor {
 
   // Offloading::peak.
   size_t kept_blocks_in_memory() const { return offloading_.peak(); }
+  // The bytes of activation memory that it has allocated, and of kept blocks the most that were in memory at once.
+  size_t allocated() const;
 
   // Executes the row. Returns the sums of each global batch of the plan, valid until the next call. From the second
   // call with a row on, it allocates nothing.

@@ -58,4 +58,11 @@ ActivationMemory Executor::measured() const {
   return memory;
 }
 
+size_t Executor::allocated() const {
+  size_t bytes = scratch_.capacity() + pair_scratch_.capacity() + messages_.allocated() + offloading_.peak();
+  for (const Arena& flow : flows_) bytes += flow.capacity();
+  for (const StageState& state : stages_) bytes += state.slots.allocated();
+  return bytes;
+}
+
 }  // namespace trifold

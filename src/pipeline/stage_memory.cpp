@@ -84,6 +84,12 @@ size_t Messages::bytes() const {
   return most;
 }
 
+size_t Messages::allocated() const {
+  size_t bytes = 0;
+  for (const auto& message : all_) bytes += message->memory.capacity();
+  return bytes;
+}
+
 StageSlots::StageSlots(const StageMemory& memory, Device* device, size_t& offset) {
   for (int i = 0; i < memory.slots; ++i) {
     Slot& slot = *slots_.emplace_back(std::make_unique<Slot>(Arena(memory.keep, device)));
@@ -182,6 +188,13 @@ StageMemory StageSlots::measured() const {
   }
   for (const auto& pending : pending_) memory.held = std::max(memory.held, pending->memory.peak());
   return memory;
+}
+
+size_t StageSlots::allocated() const {
+  size_t bytes = 0;
+  for (const auto& slot : slots_) bytes += slot->keep.capacity();
+  for (const auto& pending : pending_) bytes += pending->memory.capacity();
+  return bytes;
 }
 
 }  // namespace trifold

@@ -78,7 +78,8 @@ class Messages {
   void release_all();
 
   int count() const { return static_cast<int>(all_.size()); }
-  size_t bytes() const;  // size of the largest message
+  size_t bytes() const;      // size of the largest message
+  size_t allocated() const;  // bytes of all messages
 
  private:
   std::vector<std::unique_ptr<Message>> all_;
@@ -136,6 +137,8 @@ class StageSlots {
   void release_all();
 
   StageMemory measured() const;
+  // Bytes of all slots and gradients, without kept blocks.
+  size_t allocated() const;
 
  private:
   StageSlots() = default;

@@ -85,11 +85,14 @@ class Builder {
     return outcome;
   }
 
+  PlannedRank rank(int place) {
+    return {use_of(place, planned_.plan(), run_.reduces_each()).memory,
+            planned_.layout(place).params().stored_elements()};
+  }
+
   std::vector<PlannedRank> ranks() {
     std::vector<PlannedRank> ranks;
-    for (int rank = 0; rank < sizes_[Axis::Pp]; ++rank)
-      ranks.push_back({use_of(rank, planned_.plan(), run_.reduces_each()).memory,
-                       planned_.layout(rank).params().stored_elements()});
+    for (int place = 0; place < sizes_[Axis::Pp]; ++place) ranks.push_back(rank(place));
     return ranks;
   }
 
@@ -372,6 +375,10 @@ size_t PlanOutcome::most_bytes() const {
 std::vector<PlannedRank> planned_ranks(const PlannedRun& planned, const PlannedMachine& machine,
                                        CountedActivations* counted) {
   return Builder(planned, machine, counted).ranks();
+}
+
+PlannedRank planned_rank(const PlannedRun& planned, int pipeline_rank) {
+  return Builder(planned, {}).rank(pipeline_rank);
 }
 
 const ActivationMemory& CountedActivations::of(int rank, const RankPlan& row,

@@ -134,5 +134,7 @@ struct PlannedRank {
 };
 std::vector<PlannedRank> planned_ranks(const PlannedRun& planned, const PlannedMachine& machine = {},
                                        CountedActivations* counted = nullptr);
+// One of these, without walking the others.
+PlannedRank planned_rank(const PlannedRun& planned, int pipeline_rank);
 
 }  // namespace trifold

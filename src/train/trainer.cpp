@@ -45,12 +45,15 @@ std::vector<int> versions_of_run(const RunSpec& run, const StepOrder& first) {
 
 // The plan of a step, the same on all ranks: `known`, or a new one. The search for an order runs on rank 0 alone,
 // because it may take minutes, and all ranks use its result, because processors of other kinds could round its costs
-// differently.
+// differently. Each rank offers the order that it knows; what rank 0 says replaces it.
 std::shared_ptr<const PlannedRun> agreed_plan(Communicator& world, const RunSpec& run, int batches,
                                               std::shared_ptr<const PlannedRun> known) {
   if (!searches_order(run)) return known ? known : std::make_shared<const PlannedRun>(run, batches);
   std::string text;
-  if (world.rank() == 0) text = to_string((known ? known->order() : step_order(run, batches)).compute);
+  if (known)
+    text = to_string(known->order().compute);
+  else if (world.rank() == 0)
+    text = to_string(step_order(run, batches).compute);
   ThreadPool pool(1);
   Stream host(Stream::Mode::Inline, pool);
   auto length = static_cast<int64_t>(text.size());
@@ -72,13 +75,13 @@ std::shared_ptr<const PlannedRun> first_plan(Communicator& world, const RunSpec&
 }  // namespace
 
 Trainer::Trainer(Communicator& world, const PretrainConfig& config, PlannedRuns planned,
-                 const DataSource& train, const DataSource* valid)
+                 const DataSource& train, const DataSource* valid, const OpTable* ops)
     : config_(config),
       run_(run_spec(config)),
       plans_(std::move(planned)),
       planned_(first_plan(world, run_, plans_)),
       replica_(world, run_.mesh, run_.model, run_.dtype, run_.seed, planned_->order().stage_ranks(),
-               run_.zero, versions_of_run(run_, planned_->order()), config.precision),
+               run_.zero, versions_of_run(run_, planned_->order()), config.precision, ops),
       plan_(make_plan()),
       grads_(replica_.layout().flat(),
              replica_.layout().gradients(row(), reduction_of(run_, run_.reduces_each())), replica_.groups(),

@@ -37,9 +37,10 @@ namespace trifold {
 class Trainer final : public Savable {
  public:
   // Collective over `world`. `config` must be resolved and valid, and `planned` are its plans; if its order was searched
-  // for, all ranks use rank 0's plan. `train` and `valid` (may be null) must outlive the trainer.
+  // for, all ranks use rank 0's plan. `train` and `valid` (may be null) must outlive the trainer. `ops` are its operations;
+  // null: those of --device.
   Trainer(Communicator& world, const PretrainConfig& config, PlannedRuns planned, const DataSource& train,
-          const DataSource* valid);
+          const DataSource* valid, const OpTable* ops = nullptr);
   // Makes the plans itself.
   Trainer(Communicator& world, const PretrainConfig& config, const DataSource& train, const DataSource* valid)
       : Trainer(world, config, PlannedRuns(), train, valid) {}
@@ -121,6 +122,9 @@ class Trainer final : public Savable {
   std::vector<NamedTensor> held_tensors() override;
   RunReport report();  // collective over the pipeline axis
   MemoryReport memory() const;
+  // As memory(), with the activation memory that is allocated instead of the predicted one.
+  MemoryReport held() const;
+  const RankPlan& actions() const { return row(); }
   // The most bytes of off-loaded activations in memory at once: as counted in the last steps, and as planned.
   size_t activations_in_memory() const { return executor_->kept_blocks_in_memory(); }
   size_t planned_activations_in_memory() const { return activations_.kept_blocks; }

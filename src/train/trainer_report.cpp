@@ -176,6 +176,12 @@ MemoryReport Trainer::memory() const {
   return memory;
 }
 
+MemoryReport Trainer::held() const {
+  MemoryReport memory = this->memory();
+  memory.predicted_activations = executor_->allocated();
+  return memory;
+}
+
 std::vector<MemoryReport> Trainer::memory_of_pipeline() {
   constexpr size_t kParts = 6;
   const auto ranks = static_cast<size_t>(replica_.mesh().size(Axis::Pp));

@@ -276,4 +276,13 @@ size_t ParamStore::bytes() const {
   return bytes;
 }
 
+bool ParamStore::holds(const void* memory) const {
+  const auto* at = static_cast<const std::byte*>(memory);
+  const auto inside = [at](const Buffer& buffer) {
+    return at >= buffer.data() && at < buffer.data() + buffer.bytes();
+  };
+  return inside(frozen_) || std::any_of(versions_.begin(), versions_.end(),
+                                        [&](const auto& version) { return inside(version->buffer); });
+}
+
 }  // namespace trifold

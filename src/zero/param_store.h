@@ -99,6 +99,8 @@ class ParamStore final : public ParamSource {
   size_t bytes() const;
   size_t file_bytes() const { return file_.bytes(); }
   bool sharded() const { return options_.sharded; }
+  // Whether an address is in the memory of weights that are held whole.
+  bool holds(const void* memory) const;
   DType dtype() const { return dtype_; }
 
  private:
