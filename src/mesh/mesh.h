@@ -116,7 +116,8 @@ std::string label_of(const MeshCoords& coords);
 
 class Mesh {
  public:
-  // Collective over `world`, whose size must be sizes.ranks(). `world` must outlive the mesh. Makes the communicators
+  // Collective over `world`, whose size must be sizes.ranks(); all of its ranks but this one may be absent
+  // (comm/absent_comm.h). `world` must outlive the mesh. Makes the communicators
   // of the tensor, data and pipeline axes and of their pairs (kDataAxes count as one axis) and, if they have more than
   // one rank, of the context axis and of kExpertShareAxes. The first comm() for any other set of axes is collective:
   // every rank must call it, in the same order.
