@@ -29,9 +29,13 @@ PretrainConfig without_comparisons(PretrainConfig config, std::vector<std::strin
   return config;
 }
 
-bool same_batch(const PretrainConfig& a, const PretrainConfig& b) {
-  return a.batch.global_batch_size == b.batch.global_batch_size &&
-         a.batch.rampup_batch_size == b.batch.rampup_batch_size;
+// The plans of `config`, which is the job's up to a cut batch and the threads of a rank, on which gathered keys depend.
+PlannedRuns plans_of(const PretrainConfig& config, const PretrainJob& job) {
+  const BatchConfig &mine = config.batch, &whole = job.config.batch;
+  const bool same = !job.planned.empty() && mine.global_batch_size == whole.global_batch_size &&
+                    mine.rampup_batch_size == whole.rampup_batch_size &&
+                    job.planned.first().run().mesh.threads_per_rank == config.mesh.threads_per_rank;
+  return same ? job.planned : PlannedRuns(run_spec_here(config));
 }
 
 // A rank that needs more memory than the host has would be killed, which no report survives.
@@ -62,8 +66,7 @@ RehearsedRank rehearse_rank(const PretrainJob& job, int rank, const RehearseOpti
   result.rank = rank;
   result.pipeline_rank = coords_of(rank, sizes)[Axis::Pp];
   const PretrainConfig config = without_comparisons(cut, result.notes);
-  const PlannedRuns planned =
-      !job.planned.empty() && same_batch(cut, job.config) ? job.planned : PlannedRuns(run_spec_here(config));
+  const PlannedRuns planned = plans_of(config, job);
   const PlannedRun& first = planned.first();
   result.planned = planned_rank(first, result.pipeline_rank).memory;
   result.micro_batches = first.order().micros;
