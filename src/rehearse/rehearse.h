@@ -14,9 +14,9 @@ namespace trifold {
 struct RehearseOptions {
   int64_t steps = 3;
   // Micro-batches of the rank in a step; absent: all of the configuration's.
-  std::optional<int64_t> micro_batches;
-  // Prices collectives and messages: RankedCall::planned_seconds. Absent: they have no price.
-  std::optional<PlannedMachine> machine;
+  std::optional<int64_t> micro_batches = {};
+  // Prices collectives and messages: MeasuredCall::planned_seconds. Absent: they have no price.
+  std::optional<PlannedMachine> machine = {};
   // Whether calls take their planned time on their stream (--wait planned); needs `machine`.
   bool waits = false;
   // Rows of this rank's experts, relative to the mean over the ranks that share the experts (--moe-load-imbalance).

@@ -1,0 +1,156 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "mesh/mesh_sizes.h"
+#include "plan/memory_fit.h"
+#include "rehearse/lone_trainer.h"
+#include "rehearse/rehearse.h"
+#include "support/files.h"
+#include "support/training.h"
+
+namespace trifold::test {
+namespace {
+
+PretrainJob job_of(PretrainConfig config) {
+  PretrainJob job;
+  job.train = few_tokens(config.model);
+  job.config = std::move(config);
+  return job;
+}
+
+// 1536 ranks, in the shape of GPT-3 on as many.
+PretrainConfig many_ranks() {
+  PretrainConfig config = scheduled(on_mesh(small_run(), 12, 8, 16), "1f1b");
+  config.model.num_layers = 16;
+  config.model.num_attention_heads = 8;
+  config.batch.micro_batch_size = 1;
+  config.batch.global_batch_size = 1536;
+  config.zero.zero_stage = 1;
+  return config;
+}
+
+const MeasuredAction* find(const RehearsedRank& rank, ActionKind kind) {
+  for (const MeasuredAction& action : rank.actions)
+    if (action.kind == kind) return &action;
+  return nullptr;
+}
+
+TEST(LoneRank, RunsAsOneOfManyRanks) {
+  const PretrainJob job = job_of(many_ranks());
+  for (const int rank : {0, 8 * 12 * 7 + 5, 1535}) {
+    SCOPED_TRACE(rank);
+    const RehearsedRank done = rehearse_rank(job, rank, {.steps = 2, .micro_batches = 3});
+    EXPECT_EQ(done.failure, "");
+    EXPECT_EQ(done.pipeline_rank, rank / (8 * 12));
+    EXPECT_EQ(done.micro_batches, 3);
+    EXPECT_EQ(done.steps, 3);
+    EXPECT_EQ(done.held.predicted_total(), done.planned.predicted_total());
+    EXPECT_GT(done.step_seconds, 0);
+    ASSERT_NE(find(done, ActionKind::F), nullptr);
+    EXPECT_EQ(find(done, ActionKind::F)->count, 3);
+    EXPECT_GT(find(done, ActionKind::B)->median_seconds, 0);
+    ASSERT_NE(find(done, ActionKind::Step), nullptr);
+    EXPECT_GT(find(done, ActionKind::Step)->median_seconds, 0);
+  }
+}
+
+TEST(LoneRank, ReportsTheCallsOfAStep) {
+  RehearseOptions options{.steps = 1, .micro_batches = 3};
+  options.machine.emplace();
+  options.machine->message_latency = 1e-5;
+  const RehearsedRank done = rehearse_rank(job_of(many_ranks()), 8 * 12 * 7, options);
+  ASSERT_EQ(done.failure, "");
+  int64_t messages = 0, sums = 0;
+  for (const MeasuredCall& call : done.calls) {
+    if (call.kind == "exchange" && call.group == "pp") messages += call.count;
+    if (call.kind == "reduce_scatter" && call.group == "cp.dp") sums += call.count;
+    EXPECT_GT(call.planned_seconds, 0) << call.group << " " << call.kind;
+    if (call.group == "tp") {
+      EXPECT_EQ(call.ranks, 8);
+    }
+  }
+  // Three micro-batches arrive and leave in each direction, some of them exchanged together.
+  EXPECT_GE(messages, 8);
+  EXPECT_LE(messages, 12);
+  EXPECT_GT(sums, 0);
+}
+
+TEST(LoneRank, WaitsAsPlanned) {
+  RehearseOptions options{.steps = 1, .micro_batches = 1};
+  options.machine.emplace();
+  options.machine->message_latency = 1e-3;
+  const PretrainJob job = job_of(many_ranks());
+  const RehearsedRank free = rehearse_rank(job, 0, options);
+  options.waits = true;
+  const RehearsedRank waiting = rehearse_rank(job, 0, options);
+  ASSERT_EQ(waiting.failure, "");
+  // The all-reduces of the forward of a layer, each of 14 latencies.
+  EXPECT_GT(find(waiting, ActionKind::F)->median_seconds, find(free, ActionKind::F)->median_seconds + 0.02);
+}
+
+TEST(LoneRank, DrawsRowsOfExpertsByTheLoad) {
+  PretrainConfig config = on_mesh(small_run(), 8);
+  config.model.num_experts = 16;
+  config.model.moe_ffn_hidden_size = 24;
+  config.model.disable_bias_linear = true;
+  config.mesh.expert_model_parallel_size = 8;
+  const RunSpec run = run_spec(config);
+  for (const double load : {1.0, 2.0}) {
+    const AbsentTrainers peers(run, coords_of(3, mesh_sizes(config.mesh)), std::nullopt, load);
+    const Tensor mine{nullptr, DType::I32, {17}};
+    const Tensor all = peers.gathered(kExpertShareAxes.bits(), 8, mine);
+    ASSERT_EQ(all.elements(), 8 * 17);
+    const auto* begins = all.as<int32_t>();
+    const int rows = static_cast<int>(config.batch.micro_batch_size * config.model.seq_length) * 2;
+    EXPECT_EQ(begins[0], 0);
+    EXPECT_EQ(begins[16], rows);
+    EXPECT_EQ(begins[8] - begins[6], static_cast<int>(load * rows / 8));
+    EXPECT_TRUE(std::is_sorted(begins, begins + 17));
+    EXPECT_EQ(peers.gathered(AxisSet{Axis::Tp}.bits(), 8, mine).rank(), 0);
+  }
+}
+
+TEST(LoneRank, LoadsItsPartOfACheckpoint) {
+  const TempDir folder;
+  PretrainConfig config = scheduled(on_mesh(small_run(), 2, 2, 2), "1f1b");
+  config.zero.zero_stage = 1;
+  train(config, 2, "", folder.path().string());
+  PretrainJob job = job_of(config);
+  job.start.from = folder.path().string();
+  const RehearsedRank done = rehearse_rank(job, 5, {.steps = 1});
+  EXPECT_EQ(done.failure, "");
+  ASSERT_FALSE(done.loaded.empty());
+  EXPECT_NE(done.loaded[0].find("the weights and of the optimizer's state"), std::string::npos);
+
+  LoneTrainer alone(config, PlannedRuns(run_spec_here(config)), *job.train, &job.start, 5, {});
+  alone.load();
+  EXPECT_EQ(alone.trainer().steps_done(), 2);
+  run_on_ranks(config.mesh, [&](Communicator& world) {
+    Trainer trainer(world, config, *job.train, nullptr);
+    trainer.load(folder.path().string());
+    if (world.rank() != 5) return;
+    const std::vector<NamedTensor> real = trainer.held_tensors(), mine = alone.trainer().held_tensors();
+    ASSERT_EQ(mine.size(), real.size());
+    for (size_t i = 0; i < real.size(); ++i) {
+      EXPECT_EQ(mine[i].spec.name, real[i].spec.name);
+      EXPECT_EQ(std::memcmp(mine[i].data.data, real[i].data.data, real[i].data.bytes()), 0)
+          << real[i].spec.name;
+    }
+  });
+}
+
+TEST(LoneRank, TellsWhatFails) {
+  PretrainConfig config = on_mesh(small_run(), 8);
+  EXPECT_NE(error_of([&] { rehearse_rank(job_of(config), 8, {}); }).find("the mesh has ranks 0 to 7"),
+            std::string::npos);
+  PretrainJob job = job_of(config);
+  job.start.from = "/nowhere/at/all";
+  const RehearsedRank failed = rehearse_rank(job, 0, {.steps = 1});
+  EXPECT_NE(failed.failure, "");
+  EXPECT_GT(failed.held.parameters, 0U);
+}
+
+}  // namespace
+}  // namespace trifold::test
