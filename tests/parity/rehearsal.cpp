@@ -27,8 +27,8 @@ struct RankRecord {
 
 std::string text_of(const FlightEvent& event, Depends depends) {
   const bool rows = depends == Depends::OnRows && event.name() == "all_to_all";
-  return fmt::format("{} {} number {} bytes {} peer {}", static_cast<int>(event.kind), event.name(),
-                     event.number, rows ? 0 : event.bytes, event.peer);
+  return fmt::format("{} {} bytes {} peer {}", static_cast<int>(event.kind), event.name(),
+                     rows ? 0 : event.bytes, event.peer);
 }
 
 void take_events(const FlightLog& log, Depends depends, RankRecord& record) {
