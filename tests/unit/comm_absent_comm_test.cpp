@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/clock.h"
-#include "mesh/mesh.h"
 #include "support/compare.h"
 
 namespace trifold::test {
@@ -123,15 +122,15 @@ TEST(AbsentComm, DrawsSmallGradients) {
 }
 
 TEST(AbsentComm, SplitsByKnownPlaces) {
-  const MeshSizes sizes{{Axis::Tp, 4}, {Axis::Dp, 96}, {Axis::Pp, 8}};
-  OneRank one(1234, sizes.ranks());
+  OneRank one(5, 8);
   EXPECT_THROW(one.world->split(0, 0), Error);
-  const Mesh mesh(*one.world, sizes);
-  EXPECT_EQ(mesh.comm({Axis::Tp}).size(), 4);
-  EXPECT_EQ(mesh.comm(kDataAxes).size(), 96);
-  EXPECT_EQ(mesh.comm({Axis::Pp}).rank(), mesh.coord(Axis::Pp));
-  EXPECT_EQ(mesh.comm(kDataAxes).rank(), mesh.coord(Axis::Dp));
-  EXPECT_EQ(mesh.comm(kDataAxes | AxisSet{Axis::Pp}).size(), 96 * 8);
+  const std::unique_ptr<Communicator> odd = one.world->split_by(
+      [](int rank) {
+        return SplitPlace{rank % 2, -rank};
+      },
+      0);
+  EXPECT_EQ(odd->size(), 4);
+  EXPECT_EQ(odd->rank(), 1);
 }
 
 class Prices final : public AbsentPeers {
