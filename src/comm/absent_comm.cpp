@@ -131,9 +131,9 @@ class AbsentCommunicator final : public Communicator {
   double planned_seconds(const Work& call);
 
   void add_peers(const Tensor& sum, Reduce reduction, Stream& stream) const;
-  void gather_peers(const Tensor& out, const Tensor& in, uint64_t offset, Stream& stream) const;
+  void gather_peers(const Tensor& out, const Tensor& in, Stream& stream) const;
   void receive_rows(const Tensor& out, const Tensor& in, const Rows& out_rows, const Rows& in_rows,
-                    uint64_t offset, Stream& stream) const;
+                    Stream& stream) const;
   void receive(std::span<const Transfer> transfers, uint64_t offset, Stream& stream) const;
   // A random number for the next call.
   uint64_t draw_offset() {
@@ -231,14 +231,12 @@ void AbsentCommunicator::reduce_scatter(Tensor out, Tensor in, Reduce reduction,
              });
 }
 
-void AbsentCommunicator::gather_peers(const Tensor& out, const Tensor& in, uint64_t offset,
-                                      Stream& stream) const {
+void AbsentCommunicator::gather_peers(const Tensor& out, const Tensor& in, Stream& stream) const {
   const int64_t part = in.elements();
   const Tensor mine = out.flat(rank_ * part, (rank_ + 1) * part);
   const bool in_place = mine.data == in.data;
   AbsentValues::copy(stream, mine.data, in.data, in.bytes());
   if (size() == 1 || (in_place && world_->peers.keeps(out))) return;
-  const bool is_exact = is_integer(in.dtype) || (in.dtype == DType::F64 && in_host_memory(stream));
   const Tensor said = is_integer(in.dtype) ? world_->peers.gathered(group_, size(), in) : Tensor{};
   check(said.rank() == 0 || said.elements() == out.elements(), "absent ranks say {} numbers, not {}",
         said.elements(), out.elements());
@@ -248,18 +246,18 @@ void AbsentCommunicator::gather_peers(const Tensor& out, const Tensor& in, uint6
     if (said.rank() > 0)
       AbsentValues::copy(stream, to.data, said.flat(rank * part, (rank + 1) * part).data, to.bytes());
     else
-      world_->values.repeat(stream, to, mine, is_exact ? 0 : offset + 7919 * static_cast<uint64_t>(rank));
+      world_->values.repeat(stream, to, mine);
   }
 }
 
 void AbsentCommunicator::all_gather(Tensor out, Tensor in, Stream& stream) {
   const int64_t sent = count_ring(1, out.bytes(), stream);
   collective(all_gather_call(out, in, size()), size() - 1, out, sent, stream,
-             [=, this, offset = draw_offset()](Stream& on) { gather_peers(out, in, offset, on); });
+             [=, this](Stream& on) { gather_peers(out, in, on); });
 }
 
 void AbsentCommunicator::receive_rows(const Tensor& out, const Tensor& in, const Rows& out_rows,
-                                      const Rows& in_rows, uint64_t offset, Stream& stream) const {
+                                      const Rows& in_rows, Stream& stream) const {
   const bool says =
       is_integer(in.dtype) && in_host_memory(stream) && world_->peers.rows(group_, out, out_rows);
   int64_t out_row = 0, in_row = 0;
@@ -271,21 +269,18 @@ void AbsentCommunicator::receive_rows(const Tensor& out, const Tensor& in, const
     in_row += in_rows[index];
     if (rank == rank_)
       AbsentValues::copy(stream, to.data, sent.data, std::min(to.bytes(), sent.bytes()));
-    else if (!is_integer(in.dtype))
-      world_->values.repeat(stream, to, sent.elements() > 0 ? sent : in, offset + 7919 * index);
-    else if (!says)
-      world_->values.repeat(stream, to, sent, 0);
+    else if (!is_integer(in.dtype) || !says)
+      world_->values.repeat(stream, to, sent.elements() > 0 || is_integer(in.dtype) ? sent : in);
   }
 }
 
 void AbsentCommunicator::all_to_all(Tensor out, Tensor in, std::span<const int64_t> out_rows,
                                     std::span<const int64_t> in_rows, Stream& stream) {
   const int64_t sent = count_rows(in, in_rows, stream);
-  collective(
-      all_to_all_call(out, in, out_rows, in_rows, size()), size() - 1, in, sent, stream,
-      [=, this, out_counts = Rows(out_rows), in_counts = Rows(in_rows), offset = draw_offset()](Stream& on) {
-        if (sum_of(out_counts) > 0) receive_rows(out, in, out_counts, in_counts, offset, on);
-      });
+  collective(all_to_all_call(out, in, out_rows, in_rows, size()), size() - 1, in, sent, stream,
+             [=, this, out_counts = Rows(out_rows), in_counts = Rows(in_rows)](Stream& on) {
+               if (sum_of(out_counts) > 0) receive_rows(out, in, out_counts, in_counts, on);
+             });
 }
 
 // The root says what this rank has.
@@ -311,7 +306,7 @@ void AbsentCommunicator::receive(std::span<const Transfer> transfers, uint64_t o
       ++own;
       if (like != nullptr) AbsentValues::copy(stream, to.data, like->tensor.data, to.bytes());
     } else if (like != nullptr && !is_integer(to.dtype)) {
-      world_->values.repeat(stream, to, like->tensor, offset);
+      world_->values.repeat(stream, to, like->tensor);
     } else {
       world_->values.draw(stream, to,
                           (group_ & kGradientsGroup) != 0 ? AbsentScale::Small : AbsentScale::Unit, offset);

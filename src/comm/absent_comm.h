@@ -3,10 +3,10 @@
 // among real ranks, and completes by itself.
 //
 // What arrives is plausible, not right:
-//   * Floats are random and finite. A part that a peer would send is a part that this rank sends, rotated by a random
-//     number of elements; without one, and in messages, it is drawn from N(0, 1), or N(0, 2^-24) on a communicator of
-//     gradients (kGradientsGroup). A sum over n ranks is this rank's part times sqrt(n), the scale of a sum of
-//     independent parts.
+//   * Floats are finite. A part that a peer would send is the part that this rank sends in its place, so that records of
+//     several numbers stay valid; a message is drawn from N(0, 1), or from N(0, 2^-24) on a communicator of gradients
+//     (kGradientsGroup), unless this rank sends one at the same time. A sum over n ranks is this rank's part times
+//     sqrt(n), the scale of a sum of independent parts.
 //   * Integers, bytes and f64 numbers of the host, with which ranks agree, are as if every peer said what this rank
 //     says: a sum over n ranks is n times the number. AbsentPeers may say something else.
 //   * What arrives depends on (seed, communicator, number of the call) only, so runs repeat.

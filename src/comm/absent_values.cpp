@@ -71,22 +71,19 @@ void copy_around(Stream& stream, const Tensor& to, const Tensor& from, size_t of
   }
 }
 
-size_t element_offset(const Tensor& from, uint64_t offset) {
-  return static_cast<size_t>(offset % static_cast<uint64_t>(from.elements())) * size_of(from.dtype);
-}
-
 }  // namespace
 
-void AbsentValues::repeat(Stream& stream, const Tensor& to, const Tensor& from, uint64_t offset) {
+void AbsentValues::repeat(Stream& stream, const Tensor& to, const Tensor& from) {
   if (to.elements() == 0) return;
-  if (from.elements() == 0) return draw(stream, to, AbsentScale::Unit, offset);
-  copy_around(stream, to, from, element_offset(from, offset));
+  if (from.elements() == 0) return draw(stream, to, AbsentScale::Unit, 0);
+  copy_around(stream, to, from, 0);
 }
 
 void AbsentValues::draw(Stream& stream, const Tensor& to, AbsentScale scale, uint64_t offset) {
   if (to.elements() == 0) return;
   const Tensor from = drawn(stream, to.dtype, scale);
-  copy_around(stream, to, from, element_offset(from, offset));
+  copy_around(stream, to, from,
+              static_cast<size_t>(offset % static_cast<uint64_t>(kDrawnElements)) * size_of(from.dtype));
 }
 
 void AbsentValues::scale(Stream& stream, const Tensor& y, double factor) const {

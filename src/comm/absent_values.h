@@ -23,8 +23,8 @@ class AbsentValues {
  public:
   AbsentValues(uint64_t seed, const OpTable* device_ops) : seed_(seed), device_ops_(device_ops) {}
 
-  // Fills `to` with `from`, rotated by `offset` modulo its length, as often as it takes. Drawn numbers if `from` is empty.
-  void repeat(Stream& stream, const Tensor& to, const Tensor& from, uint64_t offset);
+  // Fills `to` with `from`, as often as it takes; with drawn numbers if `from` is empty.
+  void repeat(Stream& stream, const Tensor& to, const Tensor& from);
   // Fills floats with drawn numbers from position `offset` on; integers with 0.
   void draw(Stream& stream, const Tensor& to, AbsentScale scale, uint64_t offset);
   // y = factor y

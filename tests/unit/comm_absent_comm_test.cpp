@@ -74,12 +74,8 @@ TEST(AbsentComm, GathersPartsLikeItsOwn) {
   for (size_t i = 0; i < own.size(); ++i) own[i] = static_cast<float>(i + 1);
   one.world->all_gather(of(all), of(own), one.stream);
   for (int64_t rank = 0; rank < 8; ++rank) {
-    std::vector<float> part(all.begin() + rank * 100, all.begin() + (rank + 1) * 100);
-    if (rank == 3) {
-      EXPECT_EQ(part, own);
-    }
-    std::sort(part.begin(), part.end());
-    EXPECT_EQ(part, own) << "the part of rank " << rank << " has other numbers";
+    const std::vector<float> part(all.begin() + rank * 100, all.begin() + (rank + 1) * 100);
+    EXPECT_EQ(part, own) << "the part of rank " << rank;
   }
 }
 
