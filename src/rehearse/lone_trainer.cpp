@@ -53,7 +53,11 @@ std::vector<std::string> LoneTrainer::load() {
   return lines;
 }
 
-void LoneTrainer::advance() { last_steps_ = static_cast<int64_t>(trainer_->advance().size()); }
+void LoneTrainer::advance() {
+  const std::span<const StepReport> steps = trainer_->advance();
+  last_steps_ = std::ssize(steps);
+  for (const StepReport& step : steps) skipped_ += step.skipped() ? 1 : 0;
+}
 
 void LoneTrainer::settle() {
   for (Stream* stream : trainer_->replica().streams()) stream->synchronize();

@@ -24,6 +24,8 @@ class LoneTrainer final : public LoneRank {
   Communicator& world() { return *world_; }
   FlightRecorder& recorder() { return *recorder_; }
   AbsentCallCounts& calls() { return calls_; }
+  // Steps without an update, because gradients overflowed.
+  int64_t skipped() const { return skipped_; }
 
   std::vector<std::string> load() override;
   void advance() override;
@@ -43,6 +45,7 @@ class LoneTrainer final : public LoneRank {
   std::unique_ptr<Communicator> world_;
   std::optional<Trainer> trainer_;
   int64_t last_steps_ = 1;
+  int64_t skipped_ = 0;
 };
 
 }  // namespace trifold

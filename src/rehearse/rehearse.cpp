@@ -75,6 +75,11 @@ RehearsedRank rehearse_rank(const PretrainJob& job, int rank, const RehearseOpti
     check_fits(result.planned, config);
     LoneTrainer alone(config, planned, *job.train, &job.start, rank, options);
     measure(alone, alone.calls(), options.steps, result);
+    if (alone.skipped() > 0)
+      result.notes.push_back(fmt::format(
+          "{} of {} steps made no update, because gradients overflowed with the loss scale; a smaller "
+          "--initial-loss-scale shows the time of updates",
+          alone.skipped(), result.steps));
   } catch (const std::exception& error) {
     result.failure = error.what();
   }

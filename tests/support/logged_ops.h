@@ -53,11 +53,13 @@ struct LoggedEntry<Entry> {
     if (log != nullptr && stream.mode() != Stream::Mode::Dry) log->add(name(), args...);
     (cpu_ops().*Entry)(stream, args...);
   }
-  // "... [with ... Entry = &trifold::OpTable::fill ...": compilers tell it their own way, and each always the same.
+  // "fill", from "... Entry = &trifold::OpTable::fill ...", as gcc and clang write it.
   static std::string_view name() {
     const std::string_view text = __PRETTY_FUNCTION__;
-    const size_t at = text.find("OpTable::", text.find("Entry ="));
-    return at == std::string_view::npos ? text : text.substr(at, text.find_first_of(";],", at) - at);
+    constexpr std::string_view kTable = "&trifold::OpTable::";
+    const size_t at = text.find(kTable);
+    if (at == std::string_view::npos) return text;
+    return text.substr(at + kTable.size(), text.find_first_of(";],", at) - at - kTable.size());
   }
 };
 
