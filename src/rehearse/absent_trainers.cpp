@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "mesh/mesh_sizes.h"
 #include "nn/expert_capacity.h"
@@ -52,9 +51,9 @@ bool AbsentTrainers::sum(unsigned group, int /*ranks*/, Tensor numbers) const {
   for (int64_t i = 0; i < numbers.elements(); i += kLossNumbers) {
     double* sums = numbers.as<double>() + i;
     for (int64_t k = 0; k < kLossNumbers; ++k) sums[k] *= data_ranks_;
-    // The loss is the logarithm of no probability at all if this rank's part of the vocabulary, of which peers repeat the
-    // sums, is all padding.
-    const bool knows_loss = sums[1] > 0 && sums[0] != -std::numeric_limits<double>::infinity();
+    // If this rank's part of the vocabulary, of which peers repeat the sums, is all padding, no token has a probability,
+    // and the loss is not finite. Gradients are, or the norm's check finds them.
+    const bool knows_loss = sums[1] > 0 && std::isfinite(sums[0]);
     if (!knows_loss) sums[0] = (sums[1] > 0 ? sums[1] : tokens_) * first_loss_;
     if (sums[1] == 0) sums[1] = tokens_;
   }
