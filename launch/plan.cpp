@@ -9,6 +9,7 @@
 #include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
+#include "launch/goodput_lines.h"
 #include "launch/plan_json.h"
 #include "launch/plan_search.h"
 #include "launch/progress.h"
@@ -323,10 +324,14 @@ int run(const PlanConfig& given) {
   const std::string actions = schedule_text(config.format, report);
   const std::vector<RecordedBlock> records =
       config.records ? recorded_work(spec, machine) : std::vector<RecordedBlock>{};
+  std::optional<GoodputReport> goodput;
+  if (config.goodput.mtbf) goodput = make_goodput(config, planned, machine, report.step_seconds);
   print_report(config, report, zero);
   for (const std::string& line : size_lines(sizes)) fmt::print("{}\n", line);
   for (const std::string& line : widths) fmt::print("width       {}\n", line);
   print_records(records);
+  if (goodput)
+    for (const std::string& line : goodput_lines(*goodput, config.goodput)) fmt::print("{}\n", line);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg)
     write_file("--svg", *config.svg,
@@ -335,6 +340,7 @@ int run(const PlanConfig& given) {
     nlohmann::ordered_json json = to_json(report, zero, records);
     if (!sizes.empty()) json["batch_sizes"] = to_json(sizes);
     if (!widths.empty()) json["width_rules"] = widths;
+    if (goodput) json["goodput"] = to_json(*goodput);
     write_file("--json", *config.json, marked_json(json_text(json, 2) + "\n", "plan"));
   }
   return kDone;

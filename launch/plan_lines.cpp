@@ -12,6 +12,7 @@
 #include "core/input_file.h"
 #include "core/read_json.h"
 #include "launch/commands.h"
+#include "launch/goodput_lines.h"
 #include "launch/plan_json.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
@@ -46,6 +47,8 @@ PlanConfig read_plan_line(const std::vector<std::string>& words, Remarks& remark
 // Time and memory in closed form. The bytes are an estimate, because no plan is made.
 Json closed_form(const PlanConfig& config) {
   if (!config.hardware) bad_input("--closed-form needs --hardware on every line");
+  if (config.goodput.mtbf)
+    bad_input("--closed-form plans no step, from which --mtbf forecasts: leave one out");
   const RunSpec run = run_spec(config.run);
   const Model model = make_model(run.model, Mesh(mesh_sizes(run.mesh), {}), run.seed, run.mesh);
   const HardwareForecast forecast = make_forecast(run, planned_machine(config), model);
@@ -62,7 +65,8 @@ Json closed_form(const PlanConfig& config) {
 Json simulated(const PlanConfig& config) {
   const RunSpec run = run_spec(config.run);
   const PlannedMachine machine = planned_machine(config);
-  const PlanOutcome outcome = plan_outcome(PlannedRun(run, batches_to_simulate(run)), machine);
+  const PlannedRun planned(run, batches_to_simulate(run));
+  const PlanOutcome outcome = plan_outcome(planned, machine);
   check_memory_limit(config.run, outcome.memory);
   const size_t most = outcome.most_bytes();
   Json answer = {{"step_seconds", outcome.step_seconds}, {"bubble", outcome.bubble}, {"bytes", most}};
@@ -71,6 +75,8 @@ Json simulated(const PlanConfig& config) {
     answer["parts"] = parts_json(outcome.forecast->closed_form);
     answer["fits"] = outcome.forecast->fits(most);
   }
+  if (config.goodput.mtbf)
+    answer["goodput"] = to_json(make_goodput(config, planned, machine, outcome.step_seconds));
   return answer;
 }
 

@@ -397,6 +397,7 @@ OptionTable options_of(PlanConfig& config) {
   table.change("vocab-size").absent("the tokenizer's, where --data-path is given");
   table.change("memory-limit").absent("none");
   add_plan(table, config);
+  add_goodput(table, config.goodput);
   return table;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/fields/choices.h"
+#include "config/fields/goodput_config.h"
 #include "config/fields/model_config.h"
 #include "config/fields/recommend_choices.h"
 #include "config/fields/training_config.h"
@@ -376,6 +377,7 @@ struct PlanConfig {
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
   std::vector<ScheduleChoice> search_schedules;  // empty: the default of schedules_searched
+  GoodputConfig goodput;
 };
 
 // `trifold plan --lines FILE`: many plans in one process, one line of `plan` options each.

@@ -1,0 +1,146 @@
+#include "launch/goodput_lines.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/bytes_text.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kHourSeconds = 3600, kDaySeconds = 24 * kHourSeconds;
+
+// A time in the unit that suits it.
+std::string length_text(double seconds) {
+  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
+  if (seconds < 2 * kHourSeconds) return fmt::format("{:.3g} min", seconds / 60);
+  if (seconds < 10 * kDaySeconds) return fmt::format("{:.4g} h", seconds / kHourSeconds);
+  return fmt::format("{:.4g} days", seconds / kDaySeconds);
+}
+
+std::string share_text(double part, double all) { return fmt::format("{:.2f} %", 100 * part / all); }
+
+std::string row_line(const GoodputRow& row, bool best, double step) {
+  const RunForecast& forecast = row.best();
+  const RunSeconds& time = forecast.seconds;
+  const double all = time.all();
+  const char* mark = best ? "  best" : "";
+  std::string notes = row.is_run_s ? "  (--save-interval)" : "";
+  if (!forecast.ended) notes += "  makes no headway: given up";
+  return fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10.2f}{}{}",
+                     row.interval, length_text(static_cast<double>(row.interval) * step),
+                     share_text(row.steady, 1), share_text(time.work, all), share_text(time.saving, all),
+                     share_text(time.lost, all), share_text(time.down, all), share_text(time.waiting, all),
+                     share_text(time.slower, all), fmt::format("{:.1f}", forecast.failures),
+                     all / kDaySeconds, mark, notes);
+}
+
+std::string save_text(const GoodputReport& report) {
+  const SaveCosts& costs = report.costs;
+  const std::string bytes = bytes_text(static_cast<size_t>(report.checkpoint.all));
+  if (costs.tail == 0) return fmt::format("a save of {} stops it for {}", bytes, length_text(costs.stall));
+  return fmt::format("a save of {} stops it for {}, and is complete {} later", bytes,
+                     length_text(costs.stall), length_text(costs.tail));
+}
+
+// What happens when no spare is left.
+std::string shortage_line(const GoodputReport& report, const GoodputConfig& config) {
+  const auto plural = [](int64_t count) { return count == 1 ? "" : "s"; };
+  std::string line =
+      fmt::format("            {} spare node{}, repaired after {}; without one ", config.spare_nodes,
+                  plural(config.spare_nodes), length_text(config.repair_hours * kHourSeconds));
+  const GoodputRow& best = report.rows[report.best];
+  if (report.smaller.empty()) return line + "the run waits: no smaller number of replicas can run it";
+  std::string meshes;
+  for (const SmallerMesh& smaller : report.smaller)
+    meshes += fmt::format("{}dp {} ({} nodes, {} a step)", meshes.empty() ? "" : " or ", smaller.data,
+                          smaller.mesh.nodes, seconds_text(smaller.mesh.step));
+  const double waiting = best.waiting.seconds.goodput(), shrinking = best.shrinking.seconds.goodput();
+  return line + fmt::format("it waits for the repair, {} goodput, or continues on {}, {}: {}",
+                            share_text(waiting, 1), meshes, share_text(shrinking, 1),
+                            shrinking > waiting ? "it continues in this table" : "it waits in this table");
+}
+
+Json parts_json(const RunForecast& forecast) {
+  const RunSeconds& time = forecast.seconds;
+  const double all = time.all();
+  return {{"goodput", time.goodput()},
+          {"saving", time.saving / all},
+          {"lost", time.lost / all},
+          {"down", time.down / all},
+          {"waiting", time.waiting / all},
+          {"slower", time.slower / all},
+          {"failures", forecast.failures},
+          {"seconds", all},
+          {"seconds_5_percent", forecast.low_seconds},
+          {"seconds_95_percent", forecast.high_seconds},
+          {"ended", forecast.ended}};
+}
+
+}  // namespace
+
+std::vector<std::string> goodput_lines(const GoodputReport& report, const GoodputConfig& config) {
+  const RunForecast& best = report.rows[report.best].best();
+  std::vector<std::string> lines;
+  lines.push_back(
+      fmt::format("failures    {} node{} of {} ranks, each failing every {}: the run fails every {}",
+                  report.nodes, report.nodes == 1 ? "" : "s", report.ranks_per_node,
+                  length_text(*config.mtbf * kHourSeconds), length_text(report.mtbf)));
+  lines.push_back(fmt::format("            {}; a failure is noticed after {}, a restart takes {}",
+                              save_text(report), length_text(report.costs.detect),
+                              length_text(report.costs.restart)));
+  lines.push_back(shortage_line(report, config));
+  lines.push_back(fmt::format("            best interval of saves by Young {}, by Daly {}",
+                              length_text(report.young), length_text(report.daly)));
+  lines.push_back(fmt::format(
+      "goodput     share of the time that goes into steps which count; of {} simulated runs of {} steps{}",
+      config.goodput_trials, report.steps,
+      report.steps_are_given ? "" : " (30 days; --train-iters gives the run's)"));
+  lines.push_back(fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}",
+                              "save every", "", "formula", "goodput", "saving", "lost", "down", "waiting",
+                              "slower", "failures", "days"));
+  for (size_t i = 0; i < report.rows.size(); ++i)
+    lines.push_back(row_line(report.rows[i], i == report.best, report.costs.step));
+  lines.push_back(fmt::format(
+      "            the best of them ends after {:.2f} days, nine of ten runs after {:.2f} to {:.2f}",
+      best.seconds.all() / kDaySeconds, best.low_seconds / kDaySeconds, best.high_seconds / kDaySeconds));
+  return lines;
+}
+
+Json to_json(const GoodputReport& report) {
+  Json rows = Json::array();
+  for (const GoodputRow& row : report.rows)
+    rows.push_back({{"save_interval", row.interval},
+                    {"seconds", static_cast<double>(row.interval) * report.costs.step},
+                    {"closed_form", row.steady},
+                    {"waits", parts_json(row.waiting)},
+                    {"shrinks", report.smaller.empty() ? Json() : parts_json(row.shrinking)}});
+  Json smaller = Json::array();
+  for (const SmallerMesh& mesh : report.smaller)
+    smaller.push_back(
+        {{"data_parallel_size", mesh.data}, {"nodes", mesh.mesh.nodes}, {"step_seconds", mesh.mesh.step}});
+  const GoodputRow& best = report.rows[report.best];
+  return {{"nodes", report.nodes},
+          {"ranks_per_node", report.ranks_per_node},
+          {"mtbf_seconds", report.mtbf},
+          {"checkpoint_bytes", report.checkpoint.all},
+          {"save_stall_seconds", report.costs.stall},
+          {"save_tail_seconds", report.costs.tail},
+          {"detect_seconds", report.costs.detect},
+          {"restart_seconds", report.costs.restart},
+          {"steps", report.steps},
+          {"steps_given", report.steps_are_given},
+          {"young_seconds", report.young},
+          {"daly_seconds", report.daly},
+          {"smaller_meshes", std::move(smaller)},
+          {"intervals", std::move(rows)},
+          {"best_save_interval", best.interval},
+          {"goodput", best.best().seconds.goodput()},
+          {"run_seconds", best.best().seconds.all()}};
+}
+
+}  // namespace trifold::launch

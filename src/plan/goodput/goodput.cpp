@@ -1,0 +1,150 @@
+#include "plan/goodput/goodput.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/commands/validate.h"
+#include "core/error.h"
+
+namespace trifold {
+
+namespace {
+
+constexpr double kHour = 3600;
+constexpr double kCopyRate = 10e9;  // bytes a second of a rank's copy for a background save
+constexpr size_t kSmallerMeshes = 2;
+
+int64_t ranks_per_node(const MeshConfig& mesh, const PlannedMachine& machine) {
+  if (mesh.ranks_per_node) return *mesh.ranks_per_node;
+  if (machine.hardware)
+    return std::clamp<int64_t>(std::llround(machine.hardware->devices_per_node), 1, mesh.ranks);
+  bad_input("--mtbf needs --ranks-per-node or --hardware, which say how many ranks share a node");
+}
+
+// What a run takes for a rank that does not answer (run/flight/wait_limits.h).
+double timeout(const PretrainConfig& run, double step) {
+  const double most = run.mesh.distributed_timeout_minutes * 60;
+  const WatchConfig& watch = run.log.watch;
+  if (watch.timeout_factor == 0) return most;
+  return std::min(most, std::max(watch.timeout_floor_seconds, watch.timeout_factor * step));
+}
+
+SaveCosts save_costs(const PlanConfig& config, const CheckpointBytes& checkpoint, double step) {
+  const GoodputConfig& goodput = config.goodput;
+  SaveCosts costs;
+  costs.step = step;
+  costs.detect = goodput.detect_seconds.value_or(timeout(config.run, step));
+  costs.restart = goodput.restart_seconds;
+  const double save = goodput.save_seconds ? *goodput.save_seconds
+                                           : checkpoint.all / (goodput.storage_gbps.value_or(1) * 1e9);
+  if (!config.run.checkpoint.async_save) {
+    costs.stall = save;
+    return costs;
+  }
+  costs.stall = goodput.save_stall_seconds.value_or(checkpoint.rank / kCopyRate);
+  costs.tail = save;
+  return costs;
+}
+
+bool fits(const PlanConfig& config, const PlanOutcome& outcome) {
+  if (outcome.forecast && !outcome.forecast->fits(outcome.most_bytes())) return false;
+  constexpr double kGib = 1 << 30;
+  const std::optional<double> limit = config.run.mesh.memory_limit;
+  return !limit || static_cast<double>(outcome.most_bytes()) <= *limit * kGib;
+}
+
+// The plan of the run on `data` replicas; none if the options, or memory, do not allow it.
+std::optional<double> step_on(PlanConfig config, int data, const PlannedMachine& machine) {
+  MeshConfig& mesh = config.run.mesh;
+  mesh.ranks = mesh.ranks / *mesh.data_parallel_size * data;
+  mesh.data_parallel_size = data;
+  try {
+    config = resolve(std::move(config));
+    const RunSpec run = run_spec(config.run);
+    const PlanOutcome outcome = plan_outcome(PlannedRun(run, batches_to_simulate(run)), machine);
+    if (!fits(config, outcome)) return std::nullopt;
+    return outcome.step_seconds;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;
+    return std::nullopt;
+  }
+}
+
+// The largest meshes with fewer replicas among which the global batch divides.
+std::vector<SmallerMesh> smaller_meshes(const PlanConfig& config, const PlannedMachine& machine,
+                                        int64_t node) {
+  const MeshConfig& mesh = config.run.mesh;
+  const int replica = mesh.ranks / *mesh.data_parallel_size;
+  std::vector<SmallerMesh> meshes;
+  for (int data = *mesh.data_parallel_size - 1; data > 0 && meshes.size() < kSmallerMeshes; --data) {
+    if (*config.run.batch.global_batch_size % (config.run.batch.micro_batch_size * data) != 0) continue;
+    const int64_t nodes = (int64_t{replica} * data + node - 1) / node;
+    if (const std::optional<double> step = step_on(config, data, machine))
+      meshes.push_back({data, {nodes, *step}});
+  }
+  return meshes;
+}
+
+// The best interval in closed form, others around it, and that of the run.
+std::vector<int64_t> intervals(const GoodputReport& report, std::optional<int64_t> of_run) {
+  const int64_t best = best_interval(report.costs, report.mtbf, report.steps);
+  std::vector<int64_t> all = {best};
+  for (const int64_t factor : {2, 4}) all.insert(all.end(), {best / factor, best * factor});
+  if (of_run) all.push_back(*of_run);
+  for (int64_t& interval : all) interval = std::clamp<int64_t>(interval, 1, report.steps);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+GoodputRow row_of(const PlanConfig& config, const GoodputReport& report, int64_t interval) {
+  FailingRun run;
+  run.costs = report.costs;
+  run.meshes = {{report.nodes, report.costs.step}};
+  run.steps = report.steps;
+  run.interval = interval;
+  run.node_mtbf = *config.goodput.mtbf * kHour;
+  run.spares = config.goodput.spare_nodes;
+  run.repair = config.goodput.repair_hours * kHour;
+  const auto forecast = [&] {
+    return forecast_failures(run, config.run.seed, config.goodput.goodput_trials);
+  };
+  GoodputRow row;
+  row.interval = interval;
+  row.is_run_s = config.run.checkpoint.save_interval == interval;
+  row.steady = steady_goodput(report.costs, interval, report.mtbf);
+  row.waiting = row.shrinking = forecast();
+  if (report.smaller.empty()) return row;
+  for (const SmallerMesh& smaller : report.smaller) run.meshes.push_back(smaller.mesh);
+  row.shrinking = forecast();
+  return row;
+}
+
+}  // namespace
+
+GoodputReport make_goodput(const PlanConfig& config, const PlannedRun& planned, const PlannedMachine& machine,
+                           double step_seconds) {
+  constexpr double kHorizon = 30 * 24 * kHour;
+  GoodputReport report;
+  report.ranks_per_node = ranks_per_node(config.run.mesh, machine);
+  report.nodes = (config.run.mesh.ranks + report.ranks_per_node - 1) / report.ranks_per_node;
+  report.mtbf = *config.goodput.mtbf * kHour / static_cast<double>(report.nodes);
+  report.checkpoint = checkpoint_bytes(planned, config.run.checkpoint);
+  report.costs = save_costs(config, report.checkpoint, step_seconds);
+  report.steps_are_given = config.run.batch.train_iters > 1;  // 1 is the plan's default
+  report.steps = report.steps_are_given ? config.run.batch.train_iters
+                                        : std::max<int64_t>(1, std::llround(kHorizon / step_seconds));
+  report.young = young_interval(report.costs.stall, report.mtbf);
+  report.daly = daly_interval(report.costs.stall, report.mtbf);
+  report.smaller = smaller_meshes(config, machine, report.ranks_per_node);
+  for (const int64_t interval : intervals(report, config.run.checkpoint.save_interval))
+    report.rows.push_back(row_of(config, report, interval));
+  const auto worse = [](const GoodputRow& a, const GoodputRow& b) {
+    return a.best().seconds.goodput() < b.best().seconds.goodput();
+  };
+  report.best = static_cast<size_t>(std::max_element(report.rows.begin(), report.rows.end(), worse) -
+                                    report.rows.begin());
+  return report;
+}
+
+}  // namespace trifold

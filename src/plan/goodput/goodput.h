@@ -1,0 +1,54 @@
+// The goodput of a planned run on a machine whose nodes fail (`trifold plan --mtbf`): the share of its time that goes
+// into steps which count, by the interval between saves. The unit of work is the planned step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "config/fields/config.h"
+#include "plan/goodput/checkpoint_bytes.h"
+#include "plan/goodput/failing_run.h"
+#include "plan/planned_run.h"
+#include "plan/report.h"
+
+namespace trifold {
+
+// A mesh with fewer replicas, on which the run can continue.
+struct SmallerMesh {
+  int data = 1;  // data-parallel ranks
+  MeshOfNodes mesh;
+};
+
+struct GoodputRow {
+  int64_t interval = 1;   // steps between saves
+  bool is_run_s = false;  // it is the --save-interval of the run
+  double steady = 0;      // in closed form, with spares for all failures
+  RunForecast waiting;    // waits for repairs when no spare is left
+  RunForecast shrinking;  // continues on smaller meshes instead; as `waiting` if there are none
+
+  const RunForecast& best() const {
+    return shrinking.seconds.goodput() > waiting.seconds.goodput() ? shrinking : waiting;
+  }
+};
+
+struct GoodputReport {
+  int64_t nodes = 1;
+  int64_t ranks_per_node = 1;
+  double mtbf = 0;  // seconds between failures of the whole machine
+  CheckpointBytes checkpoint;
+  SaveCosts costs;
+  int64_t steps = 0;             // that are simulated
+  bool steps_are_given = false;  // else as many as 30 days without failures have
+  double young = 0, daly = 0;    // seconds of work between saves
+  std::vector<SmallerMesh> smaller;
+  std::vector<GoodputRow> rows;  // by interval
+  size_t best = 0;               // the row of the highest goodput
+};
+
+// The forecast for the run of `config`, which must be resolved and have --mtbf. `planned` is its plan and
+// `step_seconds` its planned step. BadInput if nothing says how many ranks share a node.
+GoodputReport make_goodput(const PlanConfig& config, const PlannedRun& planned, const PlannedMachine& machine,
+                           double step_seconds);
+
+}  // namespace trifold
