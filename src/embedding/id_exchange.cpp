@@ -19,7 +19,62 @@ void add_up(int32_t* offsets, const int32_t* lengths, int64_t bags) {
   for (int64_t i = 0; i < bags; ++i) offsets[i + 1] = offsets[i] + lengths[i];
 }
 
+// Writes the bags of a shard; returns the number of 32-bit words written to `ids`.
+int64_t pack_shard(const Placement& placement, const LookupOptions& options, const ClickBatch& batch,
+                   const Shard& shard, int32_t* lengths, int32_t* ids) {
+  const auto t = static_cast<size_t>(shard.table);
+  const auto samples = static_cast<size_t>(options.samples);
+  const int32_t* all_lengths = batch.lengths[t].as<int32_t>();
+  const int32_t* all_ids = batch.ids[t].as<int32_t>();
+  const int64_t all = batch.ids[t].elements();
+  const int64_t first = shard.rect.offset[0];
+  const int64_t rows = shard.rect.extent[0];
+  std::vector<int32_t> weights;
+  const auto* all_weights =
+      options.weighted ? reinterpret_cast<const int32_t*>(batch.id_weights[t].as<float>()) : nullptr;
+  if (rows == placement.tables()[t].rows) {
+    std::memcpy(lengths, all_lengths, samples * kInt);
+    std::memcpy(ids, all_ids, static_cast<size_t>(all) * kInt);
+    if (all_weights != nullptr) std::memcpy(ids + all, all_weights, static_cast<size_t>(all) * kInt);
+    return options.weighted ? 2 * all : all;
+  }
+  int64_t count = 0;
+  const int32_t* id = all_ids;
+  for (size_t i = 0; i < samples; ++i) {
+    const int64_t before = count;
+    for (int32_t k = 0; k < all_lengths[i]; ++k, ++id) {
+      if (*id < first || *id >= first + rows) continue;
+      ids[count++] = static_cast<int32_t>(*id - first);
+      if (all_weights != nullptr) weights.push_back(all_weights[id - all_ids]);
+    }
+    lengths[i] = static_cast<int32_t>(count - before);
+  }
+  if (all_weights != nullptr) std::copy(weights.begin(), weights.end(), ids + count);
+  return options.weighted ? 2 * count : count;
+}
+
 }  // namespace
+
+int64_t id_message_room(const Placement& placement, const LookupOptions& options,
+                        std::span<const Shard> shards) {
+  const int64_t parts = options.weighted ? 2 : 1;  // 32-bit words per id
+  int64_t words = 0;
+  for (const Shard& shard : shards)
+    words += options.samples * (1 + parts * table_of(placement, shard).max_ids);
+  return words;
+}
+
+int64_t pack_ids(const Placement& placement, const LookupOptions& options, const ClickBatch& batch,
+                 int receiver, int32_t* to) {
+  const std::span<const Shard> shards = placement.shards_of(receiver);
+  int32_t* lengths = to;
+  int32_t* at = to + static_cast<int64_t>(shards.size()) * options.samples;
+  for (const Shard& shard : shards) {
+    at += pack_shard(placement, options, batch, shard, lengths, at);
+    lengths += options.samples;
+  }
+  return at - to;
+}
 
 IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpTable& ops,
                        const LookupOptions& options)
@@ -33,15 +88,12 @@ IdExchange::IdExchange(const Placement& placement, Communicator& comm, const OpT
       ones_(send_counts_.size(), 1) {
   check(comm.size() == placement.ranks(), "tables are placed on {} ranks, but there are {}",
         placement.ranks(), comm.size());
-  const int64_t parts = options.weighted ? 2 : 1;  // 32-bit words per id
-  const auto most = [&](std::span<const Shard> shards, int64_t samples) {
-    int64_t count = 0;
-    for (const Shard& shard : shards) count += samples * (1 + parts * table_of(placement, shard).max_ids);
-    return static_cast<size_t>(count) * kInt;
-  };
   if (placement.ranks() == 1) return;
-  send_ = Buffer(most(placement.shards(), options.samples));
-  receive_ = Buffer(most(placement.shards_of(comm.rank()), global_));
+  const auto room = [&](std::span<const Shard> shards, int64_t messages) {
+    return Buffer(static_cast<size_t>(messages * id_message_room(placement, options, shards)) * kInt);
+  };
+  send_ = room(placement.shards(), 1);
+  receive_ = room(placement.shards_of(comm.rank()), placement.ranks());
 }
 
 std::unique_ptr<LookupBatch> IdExchange::make_batch() const {
@@ -91,52 +143,12 @@ void IdExchange::refuse_id(const ClickBatch& batch, size_t t) const {
   fail("table {}: the batch has more ids than the lengths of its bags say", table.name);
 }
 
-// Returns the number of 32-bit words written to `ids`.
-int64_t IdExchange::pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths,
-                               int32_t* ids) const {
-  const auto t = static_cast<size_t>(shard.table);
-  const auto samples = static_cast<size_t>(options_.samples);
-  const int32_t* all_lengths = batch.lengths[t].as<int32_t>();
-  const int32_t* all_ids = batch.ids[t].as<int32_t>();
-  const int64_t all = batch.ids[t].elements();
-  const int64_t first = shard.rect.offset[0];
-  const int64_t rows = shard.rect.extent[0];
-  std::vector<int32_t> weights;
-  const auto* all_weights =
-      options_.weighted ? reinterpret_cast<const int32_t*>(batch.id_weights[t].as<float>()) : nullptr;
-  if (rows == placement_.tables()[t].rows) {
-    std::memcpy(lengths, all_lengths, samples * kInt);
-    std::memcpy(ids, all_ids, static_cast<size_t>(all) * kInt);
-    if (all_weights != nullptr) std::memcpy(ids + all, all_weights, static_cast<size_t>(all) * kInt);
-    return options_.weighted ? 2 * all : all;
-  }
-  int64_t count = 0;
-  const int32_t* id = all_ids;
-  for (size_t i = 0; i < samples; ++i) {
-    const int64_t before = count;
-    for (int32_t k = 0; k < all_lengths[i]; ++k, ++id) {
-      if (*id < first || *id >= first + rows) continue;
-      ids[count++] = static_cast<int32_t>(*id - first);
-      if (all_weights != nullptr) weights.push_back(all_weights[id - all_ids]);
-    }
-    lengths[i] = static_cast<int32_t>(count - before);
-  }
-  if (all_weights != nullptr) std::copy(weights.begin(), weights.end(), ids + count);
-  return options_.weighted ? 2 * count : count;
-}
-
 void IdExchange::pack(const ClickBatch& batch) {
   auto* at = reinterpret_cast<int32_t*>(send_.data());
   for (int rank = 0; rank < placement_.ranks(); ++rank) {
-    const std::span<const Shard> shards = placement_.shards_of(rank);
-    int32_t* const begin = at;
-    int32_t* lengths = at;
-    at += static_cast<int64_t>(shards.size()) * options_.samples;
-    for (const Shard& shard : shards) {
-      at += pack_shard(batch, shard, lengths, at);
-      lengths += options_.samples;
-    }
-    send_counts_[static_cast<size_t>(rank)] = at - begin;
+    const int64_t words = pack_ids(placement_, options_, batch, rank, at);
+    send_counts_[static_cast<size_t>(rank)] = words;
+    at += words;
   }
 }
 

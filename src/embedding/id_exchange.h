@@ -33,6 +33,14 @@ inline int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
+// Writes the message with the ids of `batch` for rank `receiver` to `to`, which has room for id_message_room words, and
+// returns the number of its words.
+int64_t pack_ids(const Placement& placement, const LookupOptions& options, const ClickBatch& batch,
+                 int receiver, int32_t* to);
+// The words of the longest message from a rank to another, which holds `shards`.
+int64_t id_message_room(const Placement& placement, const LookupOptions& options,
+                        std::span<const Shard> shards);
+
 class IdExchange {
  public:
   // `comm` must not be used by others. References must outlive the exchange.
@@ -56,7 +64,6 @@ class IdExchange {
   void check_ids(const ClickBatch& batch, ThreadPool& pool) const;
   [[noreturn]] void refuse_id(const ClickBatch& batch, size_t table) const;
   void pack(const ClickBatch& batch);
-  int64_t pack_shard(const ClickBatch& batch, const Shard& shard, int32_t* lengths, int32_t* ids) const;
   void exchange(Stream& host);
   void unpack(LookupBatch& out) const;
   void take_own(const ClickBatch& batch, std::span<const size_t> tables, LookupBatch& out, size_t list,

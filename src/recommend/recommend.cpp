@@ -19,7 +19,6 @@
 #include "recommend/weights/first_weights.h"
 #include "run/changed_options.h"
 #include "run/checkpoint_data.h"
-#include "run/loop.h"
 #include "run/rank_text.h"
 #include "run/ranks.h"
 #include "run/stop_poll.h"
@@ -61,7 +60,7 @@ RecommenderSetup setup_of(const RecommendJob& job, int ranks) {
 }
 
 // One rank's run.
-class RecommendRun final : public TrainingRun, Savable {
+class RecommendRun final : public RecommendTraining, Savable {
  public:
   // `observer` is null on all ranks but 0.
   RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver* observer)
@@ -80,6 +79,7 @@ class RecommendRun final : public TrainingRun, Savable {
     if (config_.model.init_weights && !job.start.from) take_first_weights(*config_.model.init_weights);
   }
 
+  Recommender& model() override { return model_; }
   Savable& state() override { return *this; }
   std::vector<std::string> load(const std::string& path, const RunStart& start) override;
   void take_first_weights(const std::string& path);
@@ -323,6 +323,11 @@ Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {
 }
 
 }  // namespace
+
+std::unique_ptr<RecommendTraining> recommend_run(Communicator& world, const RecommendJob& job,
+                                                 RecommendObserver* observer) {
+  return std::make_unique<RecommendRun>(world, job, observer);
+}
 
 RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,
                  const std::atomic<int>& signal) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "recommend/metrics/label_metrics.h"
 #include "recommend/recommender.h"
 #include "run/job.h"
+#include "run/loop.h"
 #include "run/metrics.h"
 
 namespace trifold {
@@ -57,6 +59,16 @@ class RecommendObserver : public SaveObserver {
   virtual void on_eval(const ClickEvaluation& evaluation) = 0;
   virtual void on_target(int64_t step, double auc, double target) = 0;
 };
+
+// The run of one rank, whose steps the caller directs.
+class RecommendTraining : public TrainingRun {
+ public:
+  virtual Recommender& model() = 0;
+};
+
+// Collective over `world`. `observer` may be null. All references must outlive the run.
+std::unique_ptr<RecommendTraining> recommend_run(Communicator& world, const RecommendJob& job,
+                                                 RecommendObserver* observer);
 
 // Collective over `world`. `observer` is called on rank 0. A non-zero `signal` on any rank ends the run after the
 // current step of all ranks.

@@ -151,6 +151,44 @@ class Plan(ProgramTest):
         self.assertEqual(out.count("tp 2 pp 4 dp 2"), out.count("micro-batch 1,"))
         self.assertNotIn("--micro-batch-size", out)
 
+    FAILING = ["--ranks-per-node", "1", "--mtbf", "400", "--save-seconds", "20", "--goodput-trials", "20"]
+
+    def test_goodput_on_failing_nodes(self):
+        """Intervals of saves around the best one, with shares of the time that add up."""
+        ranks = ["--ranks", "8", "--dp", "4", "--spare-nodes", "4", "--train-iters", "2000000000"]
+        out, _ = self.plan(*ranks, *self.FAILING, "--json", "plan.json", "--save", "run", "--save-interval", "12345")
+        self.assertIn("8 nodes of 1 ranks, each failing every 400 h: the run fails every 50 h", out)
+        self.assertIn("(--save-interval)", out)
+        goodput = json.loads(self.read("plan.json"))["goodput"]
+        self.assertEqual(goodput["mtbf_seconds"], 50 * 3600)
+        self.assertEqual(goodput["save_stall_seconds"], 20)
+        self.assertEqual(goodput["steps"], 2000000000)
+        self.assertEqual([mesh["data_parallel_size"] for mesh in goodput["smaller_meshes"]], [2, 1])
+        best = max(max(row[how]["goodput"] for how in ("waits", "shrinks")) for row in goodput["intervals"])
+        self.assertEqual(goodput["goodput"], best)
+        self.assertIn(12345, [row["save_interval"] for row in goodput["intervals"]])
+        for row in goodput["intervals"]:
+            for how in ("waits", "shrinks"):
+                shares = [row[how][part] for part in ("goodput", "saving", "lost", "down", "waiting", "slower")]
+                self.assertAlmostEqual(sum(shares), 1)
+                self.assertGreaterEqual(min(shares), 0)
+        again, _ = self.plan(*ranks, *self.FAILING, "--save", "run", "--save-interval", "12345")
+        self.assertEqual(again, out)
+
+    def test_goodput_of_many_plans(self):
+        (self.folder / "lines.txt").write_text(" ".join([*MODEL, *PIPELINE, *self.FAILING]) + "\n")
+        out, _ = self.trifold("plan", "--lines", "lines.txt")
+        self.assertGreater(json.loads(out)["goodput"]["goodput"], 0.9)
+
+    def test_failures_that_cannot_be_forecast(self):
+        failing = ["--ranks-per-node", "1", "--mtbf", "400"]
+        self.refused(*failing, words=["--mtbf", "--save-seconds", "--storage-gbps"])
+        self.refused("--mtbf", "400", "--save-seconds", "5", words=["--mtbf", "--hardware", "--ranks-per-node"])
+        self.refused("--save-seconds", "5", words=["--save-seconds", "--mtbf"])
+        self.refused(*failing, "--save-seconds", "5", "--save-stall-seconds", "1", words=["--async-save"])
+        self.refused(*failing, "--save-seconds", "5", "--storage-gbps", "1", words=["give one of them"])
+        self.refused("--ranks-per-node", "1", "--mtbf", "0", "--save-seconds", "5", words=["--mtbf 0", "at least 0.001"])
+
     def test_records(self):
         model = ["--config", CONFIGS / "gpt2-124m.cfg", "--ranks", 2, "--tensor-model-parallel-size", 2, "--micro-batch-size", 1]
         out, _ = self.trifold("plan", *model, "--records", "--json", "plan.json")

@@ -65,15 +65,11 @@ void SyntheticClicks::plant() {
   for (int t = 0; t < tables; ++t) {
     const ClickTable& table = schema_.table(t);
     Plant plant;
+    plant.law = ZipfLaw(table.rows, spec_.zipf);
     plant.draw = philox_key(spec_.seed, "ids of " + table.name);
     plant.effect = philox_key(spec_.seed, "effects of " + table.name);
     plant.sign = philox_key(spec_.seed, "signs of " + table.name);
-    plant.shift = table.rows / 3;
-    plant.factor = std::max<int64_t>(1, static_cast<int64_t>(0.6180339887 * static_cast<double>(table.rows)));
-    while (std::gcd(plant.factor, table.rows) != 1) ++plant.factor;
     plant.scale = spec_.constant ? 0 : spec_.table_effect * std::sqrt(3.0 / table.max_ids);
-    const double last = static_cast<double>(table.rows) + 1;
-    plant.top = spec_.zipf == 1 ? std::log(last) : std::pow(last, 1 - spec_.zipf) - 1;
     const bool has_partner = (t ^ 1) < tables;
     const bool minus = (philox_word(signs, static_cast<uint64_t>(t / 2)) & 1U) != 0;
     if (has_partner && !spec_.constant) plant.pair = on_grid(minus ? -spec_.pair_effect : spec_.pair_effect);
@@ -116,8 +112,8 @@ SyntheticClicks::SignedScores SyntheticClicks::signed_scores(int table) const {
   const int64_t exact = std::min(spec.rows, kExactRanks);
   double below = 0;
   for (int64_t rank = 0; rank < exact; ++rank) {
-    const double up_to = share_below(table, rank + 1);
-    const int64_t row = row_of(table, rank);
+    const double up_to = law(table).share_below(rank + 1);
+    const int64_t row = law(table).row_of(rank);
     by_sign[sign_of(table, row) > 0 ? 1 : 0].add(effect(table, row), up_to - below);
     below = up_to;
   }
@@ -174,25 +170,6 @@ ScoreDistribution SyntheticClicks::pair_score(int table) const {
   return sum;
 }
 
-// The Zipf law's distribution function: G(r) = ((r + 1)^(1 - s) - 1) / ((n + 1)^(1 - s) - 1), a logarithm
-// where s = 1.
-double SyntheticClicks::share_below(int table, int64_t rank) const {
-  const double x = static_cast<double>(rank) + 1;
-  const double here = spec_.zipf == 1 ? std::log(x) : std::pow(x, 1 - spec_.zipf) - 1;
-  return here / plants_[static_cast<size_t>(table)].top;
-}
-
-int64_t SyntheticClicks::rank_of(int table, double uniform) const {
-  const double at = uniform * plants_[static_cast<size_t>(table)].top;
-  const double x = spec_.zipf == 1 ? std::exp(at) : std::pow(1 + at, 1 / (1 - spec_.zipf));
-  return std::clamp(static_cast<int64_t>(x - 1), int64_t{0}, schema_.table(table).rows - 1);
-}
-
-int64_t SyntheticClicks::row_of(int table, int64_t rank) const {
-  const Plant& plant = plants_[static_cast<size_t>(table)];
-  return (rank * plant.factor + plant.shift) % schema_.table(table).rows;
-}
-
 double SyntheticClicks::effect(int table, int64_t row) const {
   const Plant& plant = plants_[static_cast<size_t>(table)];
   if (plant.scale == 0) return 0;
@@ -245,7 +222,7 @@ double SyntheticClicks::fill_bag(int table, int64_t sample, int64_t slot, ClickP
   int32_t* ids = out.bag(table, slot, count);
   double score = 0;
   for (int k = 0; k < count; ++k) {
-    const int64_t row = row_of(table, rank_of(table, unit(word(2 + static_cast<uint64_t>(k)))));
+    const int64_t row = law(table).row_of(law(table).rank_of(unit(word(2 + static_cast<uint64_t>(k)))));
     ids[k] = static_cast<int32_t>(row);
     score += effect(table, row);
   }

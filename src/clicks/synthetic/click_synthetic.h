@@ -4,9 +4,8 @@
 // Features, all independent of each other:
 //   dense d     count c = floor(3 u / (1 - u)), u uniform: heavy-tailed like counts of events; stored as
 //               x = ln(c + 1)
-//   table t     ids by a Zipf law: rank r of [0, rows) has the probability of [r, r+1) under the density
-//               (x + 1)^-zipf; ranks are scattered over the rows by a fixed affine map. A table with max_ids
-//               > 1 has 1 to max_ids ids, uniformly. With probability `missing` a bag is empty.
+//   table t     ids by a Zipf law (zipf_law.h). A table with max_ids > 1 has 1 to max_ids ids, uniformly. With
+//               probability `missing` a bag is empty.
 // Planted model: label = 1 with probability sigmoid(z),
 //   z = bias + sum_d w_d (x_d - mean) + sum_t sum_{ids of t} a_t(id) + sum_pairs g s_i s_j
 //   a_t(id) uniform with standard deviation table_effect / sqrt(max_ids); w_d is +-dense_effect / sd(x);
@@ -29,6 +28,7 @@
 
 #include "clicks/click_source.h"
 #include "clicks/synthetic/click_optimum.h"
+#include "clicks/synthetic/zipf_law.h"
 #include "core/random.h"
 
 namespace trifold {
@@ -71,10 +71,8 @@ class SyntheticClicks final : public ClickSource {
     PhiloxKey draw;    // ids of the samples
     PhiloxKey effect;  // effects of the ids
     PhiloxKey sign;
-    int64_t factor = 1;  // row = (rank * factor + shift) mod rows
-    int64_t shift = 0;
+    ZipfLaw law{1, 0};
     double scale = 0;  // largest |a|
-    double top = 0;    // unnormalised Zipf distribution function at the last rank
     double pair = 0;   // g; 0 if the table has no partner
     bool second = false;
   };
@@ -86,13 +84,11 @@ class SyntheticClicks final : public ClickSource {
   void plant();
   SignedScores signed_scores(int table) const;
   ScoreDistribution table_score(int table) const;
-  ScoreDistribution pair_score(int table) const;  // for `table` and the next
-  double share_below(int table, int64_t rank) const;
+  ScoreDistribution pair_score(int table) const;                           // for `table` and the next
   double fill_sample(int64_t sample, int64_t slot, ClickPart& out) const;  // returns its score
   double fill_bag(int table, int64_t sample, int64_t slot, ClickPart& out, int& sign) const;
   double fill_dense(int64_t sample, int64_t slot, ClickPart& out) const;
-  int64_t rank_of(int table, double uniform) const;
-  int64_t row_of(int table, int64_t rank) const;
+  const ZipfLaw& law(int table) const { return plants_[static_cast<size_t>(table)].law; }
   double effect(int table, int64_t row) const;
   int sign_of(int table, int64_t row) const;
 

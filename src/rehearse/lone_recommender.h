@@ -1,0 +1,49 @@
+// LoneRecommender: one rank of a recommender's run of any size, alone in this process. Its part of the tables, its copy
+// of the MLPs, its data and its steps are real; its peers are absent (rehearse/absent_clicks.h).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/flight/flight_recorder.h"
+#include "recommend/recommend.h"
+#include "rehearse/absent_clicks.h"
+#include "rehearse/lone_rank.h"
+
+namespace trifold {
+
+class LoneRecommender final : public LoneRank {
+ public:
+  // `job` must outlive this object. `waits`: calls take their planned time.
+  LoneRecommender(const RecommendJob& job, int rank, const AbsentClicksOptions& peers, bool waits);
+
+  Recommender& model() { return run_->model(); }
+  Communicator& world() { return *world_; }
+  FlightRecorder& recorder() { return *recorder_; }
+  AbsentCallCounts& calls() { return calls_; }
+
+  std::vector<std::string> load() override;
+  void advance() override { run_->advance(signal_); }
+  void watch(StepWatch* watch) override { run_->model().watch(watch); }
+  void settle() override { run_->model().synchronize(); }
+  const RankPlan& actions() const override { return actions_; }
+  // Tables and MLPs as parameters, the tables' state as the optimizer's, batches and exchanges with the activations.
+  MemoryReport held() const override;
+
+ private:
+  const RecommendJob& job_;
+  AbsentCallCounts calls_;
+  AbsentClicks peers_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<RecommendTraining> run_;
+  RankPlan actions_;
+  std::atomic<int> signal_{0};
+};
+
+// The categories of a recommender's memory in those of a transformer's.
+MemoryReport as_report(const RecommenderMemory& memory);
+
+}  // namespace trifold
