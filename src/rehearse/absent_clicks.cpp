@@ -74,7 +74,7 @@ class PeerBatches {
     return clicks;
   }
 
-  // Draws `bags` bags of a table. Their lengths are those of `like_`, from another sample on.
+  // Draws `bags` bags of a table. They are as long as the bags of `like_`, from another sample on.
   void draw_bags(size_t t, uint64_t number, int64_t bags) {
     constexpr double kUnit = 1.0 / 4294967296.0;
     const int64_t known = std::max<int64_t>(1, like_.real) * group_.bags;
@@ -99,7 +99,7 @@ class PeerBatches {
   int rank_;
   LookupOptions options_;
   const ClickBatch& like_;
-  std::vector<ZipfLaw> laws_;  // of each table
+  std::vector<ZipfLaw> laws_;  // a law for each table
   std::vector<PhiloxKey> keys_;
   std::vector<std::vector<int32_t>> lengths_, ids_;
   std::vector<std::vector<float>> weights_;

@@ -1,5 +1,5 @@
 // AbsentClicks: what the absent ranks of a recommender's mesh would ask of a rank that runs alone. Their samples have
-// bags as long as those that this rank reads; their ids are drawn from a Zipf law over the rows of each table, and
+// bags as long as the bags that this rank reads; their ids are drawn from a Zipf law over the rows of each table, and
 // packed as real ranks pack them (embedding/id_exchange.h), so a shard gets the ids of its rows. A few batches are made
 // when the object is constructed, so that no step waits for them, and are sent in turn.
 #pragma once
@@ -17,7 +17,7 @@ namespace trifold {
 
 struct AbsentClicksOptions {
   double zipf = 1.05;           // exponent of the law; 0: all rows are equally likely
-  double bytes_per_second = 0;  // of a rank's link, for the planned time of calls; 0: they have none
+  double bytes_per_second = 0;  // a rank's link, for the planned time of calls; 0: they have none
   double latency = 0;           // seconds of a message
 };
 
@@ -39,7 +39,7 @@ class AbsentClicks final : public AbsentPeers {
     std::vector<int32_t> words;
   };
   struct Group {
-    unsigned id = 0;  // of its communicator
+    unsigned id = 0;  // its communicator's
     std::vector<Messages> batches;
     mutable int64_t sent = 0;  // batches so far; called by one thread at a time
   };

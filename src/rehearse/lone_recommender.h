@@ -43,7 +43,7 @@ class LoneRecommender final : public LoneRank {
   std::atomic<int> signal_{0};
 };
 
-// The categories of a recommender's memory in those of a transformer's.
+// A recommender's memory by the categories of a transformer's.
 MemoryReport as_report(const RecommenderMemory& memory);
 
 }  // namespace trifold

@@ -7,7 +7,7 @@
 namespace trifold {
 
 // Rehearses rank `rank` of the job's ranks. Peers ask for ids drawn from a Zipf law (options.zipf_exponent), in bags as
-// long as those of the run's first batch: only the exchanges of ids, and the updates of the rows they ask for, therefore
+// long as the bags of the run's first batch: only the exchanges of ids, and the updates of the rows they ask for, therefore
 // differ in size from a real run's. `options.machine` prices calls by its bytes_per_second and message_latency.
 // RehearsedRank::parts has the memory by a recommender's categories. Failures and BadInput as for a transformer;
 // `options.micro_batches` is not possible.

@@ -185,7 +185,7 @@ TEST(Goodput, IsConsistentWithTheLogOfLlama3) {
 }
 
 // OPT-175B (arXiv 2205.01068 and metaseq's chronicles): about two machines a day fail of 124, 33 days of computation
-// take 56, and the failures cost 178,000 GPU hours of 992 GPUs (arXiv quoted by GEMINI, SOSP 2023), which is 13 % of the
+// take 56, and the failures cost 178,000 GPU hours of 992 GPUs (as quoted in GEMINI, SOSP 2023), which is 13 % of the
 // time. The model reaches those 13 % with restarts between a quarter of an hour and two hours, as of operators who are
 // called, and stays above the 59 % of all causes (which include divergences, a holiday and a deleted cluster).
 TEST(Goodput, IsConsistentWithTheLogOfOpt) {

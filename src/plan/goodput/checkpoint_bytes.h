@@ -7,8 +7,8 @@
 namespace trifold {
 
 struct CheckpointBytes {
-  double all = 0;   // of the checkpoint; at most, if the optimizer's rules differ in their state
-  double rank = 0;  // that the rank with most of it writes
+  double all = 0;   // the whole checkpoint; at most, if the optimizer's rules differ in their state
+  double rank = 0;  // what the rank with most of it writes
 };
 CheckpointBytes checkpoint_bytes(const PlannedRun& planned, const CheckpointConfig& checkpoint);
 

@@ -26,10 +26,10 @@ struct FailingRun {
   SaveCosts costs;  // costs.step is that of the first mesh
   // The whole mesh, and smaller ones with fewer nodes each, on which the run may continue. With only one it waits.
   std::vector<MeshOfNodes> meshes;
-  int64_t steps = 0;     // of the run
+  int64_t steps = 0;     // the run has so many
   int64_t interval = 1;  // steps between saves; the last step is saved too
   double node_mtbf = 0;  // seconds; may be infinite
-  int64_t spares = 0;    // nodes besides those of the whole mesh
+  int64_t spares = 0;    // nodes that the whole mesh does not use
   double repair = 0;     // seconds until a broken node is intact
 };
 

@@ -13,9 +13,9 @@ namespace trifold {
 // What saves and failures cost a run. A save stops training for `stall`; its checkpoint is complete `tail` later, while
 // training continues. A save that blocks has no tail. Only one save is outstanding: the next one waits for the tail.
 struct SaveCosts {
-  double step = 0;     // of the whole mesh
-  double stall = 0;    // of each save
-  double tail = 0;     // of each save
+  double step = 0;     // a step on the whole mesh
+  double stall = 0;    // training stops for a save
+  double tail = 0;     // from then until the checkpoint is complete
   double detect = 0;   // from a failure until it is noticed
   double restart = 0;  // from then to the next step; may itself be interrupted by a failure
 
