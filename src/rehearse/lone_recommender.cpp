@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "recommend/recommender_setup.h"
 #include "recommend/run_options.h"
 #include "run/device.h"
@@ -27,16 +30,23 @@ RecommenderSetup setup_of(const RecommendJob& job) {
   return recommender_setup(job.config, job.data.schema(), job.config.mesh.ranks);
 }
 
+constexpr std::pair<const char*, size_t RecommenderMemory::*> kCategories[] = {
+    {"tables", &RecommenderMemory::tables},
+    {"table state", &RecommenderMemory::table_state},
+    {"exchange", &RecommenderMemory::exchange},
+    {"dense", &RecommenderMemory::dense},
+    {"activations", &RecommenderMemory::activations},
+    {"workspace", &RecommenderMemory::workspace},
+    {"pinned", &RecommenderMemory::pinned},
+    {"host", &RecommenderMemory::host},
+    {"files", &RecommenderMemory::files}};
+
 }  // namespace
 
-MemoryReport as_report(const RecommenderMemory& memory) {
-  MemoryReport report;
-  report.parameters = memory.tables + memory.dense;
-  report.optimizer = memory.table_state;
-  report.predicted_activations = memory.exchange + memory.activations;
-  report.workspace = memory.workspace;
-  report.offloaded = memory.files;
-  return report;
+std::vector<MemoryPart> memory_parts(const RecommenderMemory& planned) {
+  std::vector<MemoryPart> parts;
+  for (const auto& [name, bytes] : kCategories) parts.push_back({name, planned.*bytes, 0});
+  return parts;
 }
 
 LoneRecommender::LoneRecommender(const RecommendJob& job, int rank, const AbsentClicksOptions& peers,
@@ -60,6 +70,10 @@ std::vector<std::string> LoneRecommender::load() {
   return lines;
 }
 
-MemoryReport LoneRecommender::held() const { return as_report(run_->model().memory()); }
+void LoneRecommender::note_held(RehearsedRank& result) const {
+  const RecommenderMemory memory = run_->model().memory();
+  for (size_t i = 0; i < std::min(result.parts.size(), std::size(kCategories)); ++i)
+    result.parts[i].held = memory.*kCategories[i].second;
+}
 
 }  // namespace trifold

@@ -29,8 +29,8 @@ class LoneRecommender final : public LoneRank {
   void watch(StepWatch* watch) override { run_->model().watch(watch); }
   void settle() override { run_->model().synchronize(); }
   const RankPlan& actions() const override { return actions_; }
-  // Tables and MLPs as parameters, the tables' state as the optimizer's, batches and exchanges with the activations.
-  MemoryReport held() const override;
+  int64_t steps_left() const override { return job_.limits.last_step - run_->state().steps_done(); }
+  void note_held(RehearsedRank& result) const override;
 
  private:
   const RecommendJob& job_;
@@ -43,7 +43,7 @@ class LoneRecommender final : public LoneRank {
   std::atomic<int> signal_{0};
 };
 
-// A recommender's memory by the categories of a transformer's.
-MemoryReport as_report(const RecommenderMemory& memory);
+// The categories of a recommender's memory (recommend/planning/recommender_memory.h), with nothing held yet.
+std::vector<MemoryPart> memory_parts(const RecommenderMemory& planned);
 
 }  // namespace trifold

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "core/bytes_text.h"
 #include "core/host_memory.h"
@@ -15,14 +14,13 @@ namespace trifold {
 
 namespace {
 
-// The job without what compares this rank with others, evaluates or saves. The copy reads the samples of `job`.
+// The job without what compares this rank with others. The copy reads the samples of `job`.
 RecommendJob alone(const RecommendJob& job, std::vector<std::string>& notes) {
   RecommendJob copy;
   static_cast<RunJob&>(copy) = job;
   copy.config = job.config;
   copy.data.train = job.data.train;
   copy.data.valid = job.data.valid;
-  copy.limits.last_step = std::numeric_limits<int64_t>::max();
   RecommendConfig& config = copy.config;
   if (config.checkpoint.check_replicas.value_or(0) > 0)
     notes.emplace_back("--check-replicas is not done: there are no other copies to compare with");
@@ -31,29 +29,11 @@ RecommendJob alone(const RecommendJob& job, std::vector<std::string>& notes) {
     notes.emplace_back(
         "--check-overlap is not done: what arrives in a repeated step is other random numbers");
   config.log.check_overlap = 0;
-  config.training.eval_interval.reset();
   MeshConfig& mesh = config.mesh;
   if (!mesh.threads_per_rank && mesh.device != ComputeDevice::Cuda)
     mesh.threads_per_rank =
         available_cores() / std::clamp(mesh.ranks_per_node.value_or(1), 1, available_cores());
   return copy;
-}
-
-std::vector<MemoryPart> parts_of(const RecommenderMemory& planned, const RecommenderMemory& held) {
-  using Category = size_t RecommenderMemory::*;
-  constexpr std::pair<const char*, Category> kCategories[] = {
-      {"tables", &RecommenderMemory::tables},
-      {"table state", &RecommenderMemory::table_state},
-      {"exchange", &RecommenderMemory::exchange},
-      {"dense", &RecommenderMemory::dense},
-      {"activations", &RecommenderMemory::activations},
-      {"workspace", &RecommenderMemory::workspace},
-      {"pinned", &RecommenderMemory::pinned},
-      {"host", &RecommenderMemory::host},
-      {"files", &RecommenderMemory::files}};
-  std::vector<MemoryPart> parts;
-  for (const auto& [name, category] : kCategories) parts.push_back({name, planned.*category, held.*category});
-  return parts;
 }
 
 // A rank that needs more memory than the host has would be killed, which no report survives.
@@ -98,16 +78,13 @@ RehearsedRank rehearse_rank(const RecommendJob& job, int rank, const RehearseOpt
   const bool on_device = lone.config.mesh.device == ComputeDevice::Cuda;
   const RecommenderMemory planned =
       memory_of_ranks(setup, placement_of(setup, ranks), on_device)[static_cast<size_t>(rank)];
-  result.planned = as_report(planned);
-  result.parts = parts_of(planned, {});
+  result.parts = memory_parts(planned);
   result.resident_bytes = resident_memory();
   try {
     check_fits(planned, on_device);
     LoneRecommender recommender(lone, rank, clicks_of(options), options.waits);
-    result.parts = parts_of(planned, recommender.model().memory());
     measure(recommender, recommender.calls(), options.steps, result);
     name_groups(result.calls, recommender.calls().list());
-    result.parts = parts_of(planned, recommender.model().memory());
   } catch (const std::exception& error) {
     result.failure = error.what();
   }
