@@ -327,11 +327,11 @@ int run(const PlanConfig& given) {
   std::optional<GoodputReport> goodput;
   if (config.goodput.mtbf) goodput = make_goodput(config, planned, machine, report.step_seconds);
   print_report(config, report, zero);
+  if (goodput)
+    for (const std::string& line : goodput_lines(*goodput, config.goodput)) fmt::print("{}\n", line);
   for (const std::string& line : size_lines(sizes)) fmt::print("{}\n", line);
   for (const std::string& line : widths) fmt::print("width       {}\n", line);
   print_records(records);
-  if (goodput)
-    for (const std::string& line : goodput_lines(*goodput, config.goodput)) fmt::print("{}\n", line);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg)
     write_file("--svg", *config.svg,

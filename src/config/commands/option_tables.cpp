@@ -6,6 +6,7 @@
 #include "config/options/bounds.h"
 #include "config/subjects/checkpoint.h"
 #include "config/subjects/experts.h"
+#include "config/subjects/goodput.h"
 #include "config/subjects/log.h"
 #include "config/subjects/memory.h"
 #include "config/subjects/mesh.h"

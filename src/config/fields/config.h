@@ -355,6 +355,7 @@ struct PlanConfig {
   PlanConfig();
 
   PretrainConfig run;
+  GoodputConfig goodput;
   std::optional<std::string> svg;
   std::optional<std::string> schedule_csv;
   PlanFormat format = PlanFormat::Trifold;
@@ -377,7 +378,6 @@ struct PlanConfig {
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
   std::vector<ScheduleChoice> search_schedules;  // empty: the default of schedules_searched
-  GoodputConfig goodput;
 };
 
 // `trifold plan --lines FILE`: many plans in one process, one line of `plan` options each.

@@ -1,5 +1,6 @@
+#include "config/subjects/goodput.h"
+
 #include "config/options/bounds.h"
-#include "config/subjects/plan.h"
 
 namespace trifold {
 

@@ -7,7 +7,5 @@
 namespace trifold {
 
 void add_plan(OptionTable& table, PlanConfig& config);
-// Failures of nodes, for the goodput of a planned run (config/subjects/goodput.cpp).
-void add_goodput(OptionTable& table, GoodputConfig& goodput);
 
 }  // namespace trifold
