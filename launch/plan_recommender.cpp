@@ -11,11 +11,13 @@
 #include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
+#include "launch/goodput_lines.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
 #include "launch/stage_lines.h"
 #include "plan/pictures/step_svg.h"
 #include "recommend/planning/forecast.h"
+#include "recommend/planning/goodput.h"
 #include "recommend/planning/host_fit.h"
 #include "recommend/planning/search.h"
 #include "recommend/recommend.h"
@@ -217,6 +219,10 @@ int show_plan(const PlanRecommenderConfig& config) {
       plan.step.dense_parameters, plan.step.flops_of_sample / 1e6);
   fmt::print("batch       {} samples over {} rank{}\n", plan.setup.global_batch, plan.placement.ranks(),
              plan.placement.ranks() == 1 ? "" : "s");
+  std::optional<GoodputReport> goodput;
+  if (config.goodput.mtbf) goodput = recommender_goodput(config, plan);
+  if (goodput)
+    for (const std::string& line : goodput_lines(*goodput, config.goodput)) fmt::print("{}\n", line);
   print_tables(plan, input);
   print_ranks(plan);
   print_memory(plan);
@@ -225,8 +231,11 @@ int show_plan(const PlanRecommenderConfig& config) {
   if (config.svg)
     write_file("--svg", *config.svg,
                marked_svg(timeline_svg(plan.step.simulation, picture_text(plan)), "plan"));
-  if (config.json)
-    write_file("--json", *config.json, marked_json(json_text(to_json(plan), 2) + "\n", "plan"));
+  if (config.json) {
+    Json json = to_json(plan);
+    if (goodput) json["goodput"] = to_json(*goodput);
+    write_file("--json", *config.json, marked_json(json_text(json, 2) + "\n", "plan"));
+  }
   return kDone;
 }
 

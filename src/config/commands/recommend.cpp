@@ -3,7 +3,9 @@
 
 #include "config/commands/json.h"
 #include "config/commands/validate.h"
+#include "config/options/bounds.h"
 #include "config/options/problems.h"
+#include "config/subjects/goodput.h"
 #include "config/subjects/recommenders/recommender.h"
 #include "config/subjects/training.h"
 
@@ -27,6 +29,11 @@ OptionTable options_of(RecommendConfig& config) {
 OptionTable options_of(PlanRecommenderConfig& config) {
   OptionTable table = options_of(config.run);
   table.forget_outputs();
+  add_goodput(table, config.goodput);
+  table.add("ranks-per-node", &config.run.mesh.ranks_per_node, "Number of ranks on a node.")
+      .range(1, kMaxRanks)
+      .absent("none")
+      .only_with("mtbf", "because no failures are forecast");
   table.group("Plan");
   table
       .add("measure-steps", &config.measure_steps,

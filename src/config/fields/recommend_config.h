@@ -156,6 +156,7 @@ struct RecommendConfig {
 // roughly describe one socket of a 2023 server with 32 cores.
 struct PlanRecommenderConfig {
   RecommendConfig run;
+  GoodputConfig goodput;
   double peak_gflops = 2000;      // GFLOP/s of matrix products
   double memory_bandwidth = 150;  // GB/s (1e9 bytes) for reading random rows
   double link_bandwidth = 25;     // GB/s between ranks

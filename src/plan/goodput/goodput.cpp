@@ -14,6 +14,10 @@ constexpr double kHour = 3600;
 constexpr double kCopyRate = 10e9;  // bytes a second of a rank's copy for a background save
 constexpr size_t kSmallerMeshes = 2;
 
+int64_t nodes_of(int64_t ranks, int64_t ranks_per_node) {
+  return (ranks + ranks_per_node - 1) / ranks_per_node;
+}
+
 int64_t ranks_per_node(const MeshConfig& mesh, const PlannedMachine& machine) {
   if (mesh.ranks_per_node) return *mesh.ranks_per_node;
   if (machine.hardware)
@@ -21,27 +25,18 @@ int64_t ranks_per_node(const MeshConfig& mesh, const PlannedMachine& machine) {
   bad_input("--mtbf needs --ranks-per-node or --hardware, which say how many ranks share a node");
 }
 
-// What a run takes for a rank that does not answer (run/flight/wait_limits.h).
-double timeout(const PretrainConfig& run, double step) {
-  const double most = run.mesh.distributed_timeout_minutes * 60;
-  const WatchConfig& watch = run.log.watch;
-  if (watch.timeout_factor == 0) return most;
-  return std::min(most, std::max(watch.timeout_floor_seconds, watch.timeout_factor * step));
-}
-
-SaveCosts save_costs(const PlanConfig& config, const CheckpointBytes& checkpoint, double step) {
-  const GoodputConfig& goodput = config.goodput;
+SaveCosts save_costs(const GoodputConfig& config, const PlannedTraining& training) {
   SaveCosts costs;
-  costs.step = step;
-  costs.detect = goodput.detect_seconds.value_or(timeout(config.run, step));
-  costs.restart = goodput.restart_seconds;
-  const double save = goodput.save_seconds ? *goodput.save_seconds
-                                           : checkpoint.all / (goodput.storage_gbps.value_or(1) * 1e9);
-  if (!config.run.checkpoint.async_save) {
+  costs.step = training.step;
+  costs.detect = config.detect_seconds.value_or(training.timeout);
+  costs.restart = config.restart_seconds;
+  const double save = config.save_seconds ? *config.save_seconds
+                                          : training.checkpoint.all / (config.storage_gbps.value_or(1) * 1e9);
+  if (!training.saves_in_background) {
     costs.stall = save;
     return costs;
   }
-  costs.stall = goodput.save_stall_seconds.value_or(checkpoint.rank / kCopyRate);
+  costs.stall = config.save_stall_seconds.value_or(training.checkpoint.rank / kCopyRate);
   costs.tail = save;
   return costs;
 }
@@ -78,9 +73,8 @@ std::vector<SmallerMesh> smaller_meshes(const PlanConfig& config, const PlannedM
   std::vector<SmallerMesh> meshes;
   for (int data = *mesh.data_parallel_size - 1; data > 0 && meshes.size() < kSmallerMeshes; --data) {
     if (*config.run.batch.global_batch_size % (config.run.batch.micro_batch_size * data) != 0) continue;
-    const int64_t nodes = (int64_t{replica} * data + node - 1) / node;
     if (const std::optional<double> step = step_on(config, data, machine))
-      meshes.push_back({data, {nodes, *step}});
+      meshes.push_back({data, {nodes_of(int64_t{replica} * data, node), *step}});
   }
   return meshes;
 }
@@ -97,54 +91,74 @@ std::vector<int64_t> intervals(const GoodputReport& report, std::optional<int64_
   return all;
 }
 
-GoodputRow row_of(const PlanConfig& config, const GoodputReport& report, int64_t interval) {
+GoodputRow row_of(const GoodputConfig& config, const PlannedTraining& training, const GoodputReport& report,
+                  int64_t interval) {
   FailingRun run;
   run.costs = report.costs;
   run.meshes = {{report.nodes, report.costs.step}};
   run.steps = report.steps;
   run.interval = interval;
-  run.node_mtbf = *config.goodput.mtbf * kHour;
-  run.spares = config.goodput.spare_nodes;
-  run.repair = config.goodput.repair_hours * kHour;
-  const auto forecast = [&] {
-    return forecast_failures(run, config.run.seed, config.goodput.goodput_trials);
-  };
+  run.node_mtbf = *config.mtbf * kHour;
+  run.spares = config.spare_nodes;
+  run.repair = config.repair_hours * kHour;
   GoodputRow row;
   row.interval = interval;
-  row.is_run_s = config.run.checkpoint.save_interval == interval;
+  row.is_run_s = training.save_interval == interval;
   row.steady = steady_goodput(report.costs, interval, report.mtbf);
-  row.waiting = row.shrinking = forecast();
+  row.waiting = row.shrinking = forecast_failures(run, training.seed, config.goodput_trials);
   if (report.smaller.empty()) return row;
   for (const SmallerMesh& smaller : report.smaller) run.meshes.push_back(smaller.mesh);
-  row.shrinking = forecast();
+  row.shrinking = forecast_failures(run, training.seed, config.goodput_trials);
   return row;
 }
 
 }  // namespace
 
-GoodputReport make_goodput(const PlanConfig& config, const PlannedRun& planned, const PlannedMachine& machine,
-                           double step_seconds) {
+double planned_timeout(const MeshConfig& mesh, const WatchConfig& watch, double step) {
+  const double most = mesh.distributed_timeout_minutes * 60;
+  if (watch.timeout_factor == 0) return most;
+  return std::min(most, std::max(watch.timeout_floor_seconds, watch.timeout_factor * step));
+}
+
+GoodputReport make_goodput(const GoodputConfig& config, const PlannedTraining& training) {
   constexpr double kHorizon = 30 * 24 * kHour;
   GoodputReport report;
-  report.ranks_per_node = ranks_per_node(config.run.mesh, machine);
-  report.nodes = (config.run.mesh.ranks + report.ranks_per_node - 1) / report.ranks_per_node;
-  report.mtbf = *config.goodput.mtbf * kHour / static_cast<double>(report.nodes);
-  report.checkpoint = checkpoint_bytes(planned, config.run.checkpoint);
-  report.costs = save_costs(config, report.checkpoint, step_seconds);
-  report.steps_are_given = config.run.batch.train_iters > 1;  // 1 is the plan's default
-  report.steps = report.steps_are_given ? config.run.batch.train_iters
-                                        : std::max<int64_t>(1, std::llround(kHorizon / step_seconds));
+  report.ranks_per_node = training.ranks_per_node;
+  report.nodes = nodes_of(training.ranks, training.ranks_per_node);
+  report.mtbf = *config.mtbf * kHour / static_cast<double>(report.nodes);
+  report.checkpoint = training.checkpoint;
+  report.costs = save_costs(config, training);
+  report.steps_are_given = training.steps > 0;
+  report.steps =
+      report.steps_are_given ? training.steps : std::max<int64_t>(1, std::llround(kHorizon / training.step));
   report.young = young_interval(report.costs.stall, report.mtbf);
   report.daly = daly_interval(report.costs.stall, report.mtbf);
-  report.smaller = smaller_meshes(config, machine, report.ranks_per_node);
-  for (const int64_t interval : intervals(report, config.run.checkpoint.save_interval))
-    report.rows.push_back(row_of(config, report, interval));
+  report.smaller = training.smaller;
+  for (const int64_t interval : intervals(report, training.save_interval))
+    report.rows.push_back(row_of(config, training, report, interval));
   const auto worse = [](const GoodputRow& a, const GoodputRow& b) {
     return a.best().seconds.goodput() < b.best().seconds.goodput();
   };
   report.best = static_cast<size_t>(std::max_element(report.rows.begin(), report.rows.end(), worse) -
                                     report.rows.begin());
   return report;
+}
+
+GoodputReport make_goodput(const PlanConfig& config, const PlannedRun& planned, const PlannedMachine& machine,
+                           double step_seconds) {
+  const PretrainConfig& run = config.run;
+  PlannedTraining training;
+  training.step = step_seconds;
+  training.steps = run.batch.train_iters > 1 ? run.batch.train_iters : 0;  // 1 is the plan's default
+  training.ranks = run.mesh.ranks;
+  training.ranks_per_node = ranks_per_node(run.mesh, machine);
+  training.checkpoint = checkpoint_bytes(planned, run.checkpoint);
+  training.saves_in_background = run.checkpoint.async_save;
+  training.save_interval = run.checkpoint.save_interval;
+  training.timeout = planned_timeout(run.mesh, run.log.watch, step_seconds);
+  training.seed = run.seed;
+  training.smaller = smaller_meshes(config, machine, training.ranks_per_node);
+  return make_goodput(config.goodput, training);
 }
 
 }  // namespace trifold

@@ -16,7 +16,7 @@ namespace trifold {
 
 // A mesh with fewer replicas, on which the run can continue.
 struct SmallerMesh {
-  int data = 1;  // data-parallel ranks
+  int data = 1;  // data-parallel ranks; a recommender's are all of its ranks
   MeshOfNodes mesh;
 };
 
@@ -45,6 +45,25 @@ struct GoodputReport {
   std::vector<GoodputRow> rows;  // by interval
   size_t best = 0;               // the row of the highest goodput
 };
+
+// A planned run, of any kind.
+struct PlannedTraining {
+  double step = 0;    // seconds
+  int64_t steps = 0;  // 0: unknown
+  int64_t ranks = 1, ranks_per_node = 1;
+  CheckpointBytes checkpoint;
+  bool saves_in_background = false;
+  std::optional<int64_t> save_interval;
+  double timeout = 0;                // seconds after which a rank that does not answer is noticed
+  uint64_t seed = 0;                 // for the failures
+  std::vector<SmallerMesh> smaller;  // the largest first
+};
+
+// `config` must have --mtbf.
+GoodputReport make_goodput(const GoodputConfig& config, const PlannedTraining& training);
+
+// PlannedTraining::timeout for steps of `step` seconds (run/flight/wait_limits.h).
+double planned_timeout(const MeshConfig& mesh, const WatchConfig& watch, double step);
 
 // The forecast for the run of `config`, which must be resolved and have --mtbf. `planned` is its plan and
 // `step_seconds` its planned step. BadInput if nothing says how many ranks share a node.
