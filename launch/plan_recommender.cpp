@@ -233,7 +233,7 @@ int show_plan(const PlanRecommenderConfig& config) {
                marked_svg(timeline_svg(plan.step.simulation, picture_text(plan)), "plan"));
   if (config.json) {
     Json json = to_json(plan);
-    if (goodput) json["goodput"] = to_json(*goodput);
+    if (goodput) json["goodput"] = launch::to_json(*goodput);
     write_file("--json", *config.json, marked_json(json_text(json, 2) + "\n", "plan"));
   }
   return kDone;

@@ -180,6 +180,16 @@ class Plan(ProgramTest):
         out, _ = self.trifold("plan", "--lines", "lines.txt")
         self.assertGreater(json.loads(out)["goodput"]["goodput"], 0.9)
 
+    def test_goodput_of_a_recommender(self):
+        """Tables are placed anew on any number of ranks, so that the run can continue on one node less."""
+        self.trifold("plan", "--train-data", "synthetic", "--ranks", "8", *self.FAILING, "--json", "plan.json")
+        goodput = json.loads(self.read("plan.json"))["goodput"]
+        self.assertEqual([mesh["nodes"] for mesh in goodput["smaller_meshes"]], [7, 6])
+        self.assertGreater(goodput["smaller_meshes"][0]["step_seconds"], 0)
+        self.assertGreater(goodput["goodput"], 0.5)
+        self.refused("--train-data", "synthetic", "--ranks-per-node", "1", words=["--ranks-per-node", "--mtbf"],
+                     command=lambda *words, **how: self.trifold("plan", *words, **how))
+
     def test_failures_that_cannot_be_forecast(self):
         failing = ["--ranks-per-node", "1", "--mtbf", "400"]
         self.refused(*failing, words=["--mtbf", "--save-seconds", "--storage-gbps"])
