@@ -29,7 +29,7 @@ std::string row_line(const GoodputRow& row, bool best, double step) {
   const RunSeconds& time = forecast.seconds;
   const double all = time.all();
   const char* mark = best ? "  best" : "";
-  std::string notes = row.is_run_s ? "  (--save-interval)" : "";
+  std::string notes = row.is_save_interval ? "  (--save-interval)" : "";
   if (!forecast.ended) notes += "  makes no headway: given up";
   return fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10.2f}{}{}",
                      row.interval, length_text(static_cast<double>(row.interval) * step),

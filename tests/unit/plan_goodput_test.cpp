@@ -260,12 +260,12 @@ TEST(Goodput, ReportsAPlannedRun) {
   EXPECT_EQ(report.smaller[0].mesh.nodes, 128);
   EXPECT_GT(report.smaller[0].mesh.step, 1.3 * report.costs.step);
   EXPECT_EQ(report.smaller[1].data, 6);
-  bool has_the_run_s = false;
+  bool has_save_interval = false;
   for (const GoodputRow& row : report.rows) {
-    has_the_run_s = has_the_run_s || (row.is_run_s && row.interval == 70);
+    has_save_interval = has_save_interval || (row.is_save_interval && row.interval == 70);
     EXPECT_LE(row.best().seconds.goodput(), report.rows[report.best].best().seconds.goodput());
   }
-  EXPECT_TRUE(has_the_run_s);
+  EXPECT_TRUE(has_save_interval);
   // Two failures in three days, and repairs of a day: without spares the run waits or shrinks for much of the time.
   EXPECT_LT(report.rows[report.best].waiting.seconds.goodput(), 0.7);
   EXPECT_GT(report.rows[report.best].shrinking.seconds.slower, 0);

@@ -103,7 +103,7 @@ GoodputRow row_of(const GoodputConfig& config, const PlannedTraining& training, 
   run.repair = config.repair_hours * kHour;
   GoodputRow row;
   row.interval = interval;
-  row.is_run_s = training.save_interval == interval;
+  row.is_save_interval = training.save_interval == interval;
   row.steady = steady_goodput(report.costs, interval, report.mtbf);
   row.waiting = row.shrinking = forecast_failures(run, training.seed, config.goodput_trials);
   if (report.smaller.empty()) return row;

@@ -21,11 +21,11 @@ struct SmallerMesh {
 };
 
 struct GoodputRow {
-  int64_t interval = 1;   // steps between saves
-  bool is_run_s = false;  // it is the --save-interval of the run
-  double steady = 0;      // in closed form, with spares for all failures
-  RunForecast waiting;    // waits for repairs when no spare is left
-  RunForecast shrinking;  // continues on smaller meshes instead; as `waiting` if there are none
+  int64_t interval = 1;           // steps between saves
+  bool is_save_interval = false;  // it is the --save-interval of the run
+  double steady = 0;              // in closed form, with spares for all failures
+  RunForecast waiting;            // waits for repairs when no spare is left
+  RunForecast shrinking;          // continues on smaller meshes instead; as `waiting` if there are none
 
   const RunForecast& best() const {
     return shrinking.seconds.goodput() > waiting.seconds.goodput() ? shrinking : waiting;
