@@ -48,21 +48,25 @@ std::string save_text(const GoodputReport& report) {
 }
 
 // What happens when no spare is left.
-std::string shortage_line(const GoodputReport& report, const GoodputConfig& config) {
-  const auto plural = [](int64_t count) { return count == 1 ? "" : "s"; };
-  std::string line =
-      fmt::format("            {} spare node{}, repaired after {}; without one ", config.spare_nodes,
-                  plural(config.spare_nodes), length_text(config.repair_hours * kHourSeconds));
+std::vector<std::string> shortage_lines(const GoodputReport& report, const GoodputConfig& config) {
   const GoodputRow& best = report.rows[report.best];
-  if (report.smaller.empty()) return line + "the run waits: no smaller number of replicas can run it";
+  const double waiting = best.waiting.seconds.goodput(), shrinking = best.shrinking.seconds.goodput();
+  std::vector<std::string> lines = {fmt::format(
+      "            {} spare node{}; a node is repaired in {}. Without a spare", config.spare_nodes,
+      config.spare_nodes == 1 ? "" : "s", length_text(config.repair_hours * kHourSeconds))};
+  lines.push_back(fmt::format("              the run waits for a repair: goodput {}{}",
+                              share_text(waiting, 1), shrinking > waiting ? "" : ", as in the table"));
+  if (report.smaller.empty()) {
+    lines.back() += "; no smaller number of replicas divides its batch and fits its memory";
+    return lines;
+  }
   std::string meshes;
   for (const SmallerMesh& smaller : report.smaller)
     meshes += fmt::format("{}dp {} ({} nodes, {} a step)", meshes.empty() ? "" : " or ", smaller.data,
                           smaller.mesh.nodes, seconds_text(smaller.mesh.step));
-  const double waiting = best.waiting.seconds.goodput(), shrinking = best.shrinking.seconds.goodput();
-  return line + fmt::format("it waits for the repair, {} goodput, or continues on {}, {}: {}",
-                            share_text(waiting, 1), meshes, share_text(shrinking, 1),
-                            shrinking > waiting ? "it continues in this table" : "it waits in this table");
+  lines.push_back(fmt::format("              or continues on {}: goodput {}{}", meshes,
+                              share_text(shrinking, 1), shrinking > waiting ? ", as in the table" : ""));
+  return lines;
 }
 
 Json parts_json(const RunForecast& forecast) {
@@ -86,14 +90,13 @@ Json parts_json(const RunForecast& forecast) {
 std::vector<std::string> goodput_lines(const GoodputReport& report, const GoodputConfig& config) {
   const RunForecast& best = report.rows[report.best].best();
   std::vector<std::string> lines;
-  lines.push_back(
-      fmt::format("failures    {} node{} of {} ranks, each failing every {}: the run fails every {}",
-                  report.nodes, report.nodes == 1 ? "" : "s", report.ranks_per_node,
-                  length_text(*config.mtbf * kHourSeconds), length_text(report.mtbf)));
+  lines.push_back(fmt::format(
+      "failures    {} node{} of {} ranks, each failing every {:g} h: the run fails every {}", report.nodes,
+      report.nodes == 1 ? "" : "s", report.ranks_per_node, *config.mtbf, length_text(report.mtbf)));
   lines.push_back(fmt::format("            {}; a failure is noticed after {}, a restart takes {}",
                               save_text(report), length_text(report.costs.detect),
                               length_text(report.costs.restart)));
-  lines.push_back(shortage_line(report, config));
+  for (std::string& line : shortage_lines(report, config)) lines.push_back(std::move(line));
   lines.push_back(fmt::format("            best interval of saves by Young {}, by Daly {}",
                               length_text(report.young), length_text(report.daly)));
   lines.push_back(fmt::format(

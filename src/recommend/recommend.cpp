@@ -63,7 +63,8 @@ RecommenderSetup setup_of(const RecommendJob& job, int ranks) {
 class RecommendRun final : public RecommendTraining, Savable {
  public:
   // `observer` is null on all ranks but 0.
-  RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver* observer)
+  RecommendRun(Communicator& world, const RecommendJob& job, RecommendObserver* observer,
+               const OpTable* ops = nullptr)
       : world_(world),
         job_(job),
         config_(job.config),
@@ -71,7 +72,7 @@ class RecommendRun final : public RecommendTraining, Savable {
         feed_(training_feed(job.config, *job.data.train)),
         rates_(config_.lr, config_.training.global_batch_size, job.limits.last_step),
         table_rates_(table_rates(config_), config_.training.global_batch_size, job.limits.last_step),
-        model_(world, setup_of(job, world.size())),
+        model_(world, setup_of(job, world.size()), ops),
         losses_(config_.log.watch) {
     starts_ = {start_of(model_.setup())};
     if (job.data.valid != nullptr)
@@ -325,8 +326,8 @@ Evaluation RecommendRun::evaluate(const std::atomic<int>& signal) {
 }  // namespace
 
 std::unique_ptr<RecommendTraining> recommend_run(Communicator& world, const RecommendJob& job,
-                                                 RecommendObserver* observer) {
-  return std::make_unique<RecommendRun>(world, job, observer);
+                                                 RecommendObserver* observer, const OpTable* ops) {
+  return std::make_unique<RecommendRun>(world, job, observer, ops);
 }
 
 RunEnd recommend(Communicator& world, const RecommendJob& job, RecommendObserver& observer,

@@ -66,9 +66,9 @@ class RecommendTraining : public TrainingRun {
   virtual Recommender& model() = 0;
 };
 
-// Collective over `world`. `observer` may be null. All references must outlive the run.
+// Collective over `world`. `observer` may be null. `ops` as in Recommender. All references must outlive the run.
 std::unique_ptr<RecommendTraining> recommend_run(Communicator& world, const RecommendJob& job,
-                                                 RecommendObserver* observer);
+                                                 RecommendObserver* observer, const OpTable* ops = nullptr);
 
 // Collective over `world`. `observer` is called on rank 0. A non-zero `signal` on any rank ends the run after the
 // current step of all ranks.

@@ -98,11 +98,11 @@ int fetch_threads(Communicator& world, const OpTable& ops, int threads) {
 
 }  // namespace
 
-Recommender::Recommender(Communicator& world, const RecommenderSetup& setup)
+Recommender::Recommender(Communicator& world, const RecommenderSetup& setup, const OpTable* ops)
     : world_(world),
       setup_(setup),
       samples_(setup.samples(world.size())),
-      ops_(ops_of(setup.device, world, {.tf32 = setup.tf32})),
+      ops_(ops != nullptr ? *ops : ops_of(setup.device, world, {.tf32 = setup.tf32})),
       mesh_(world, {{Axis::Dp, world.size()}}),
       pool_(setup.threads ? *setup.threads : fair_threads(world)),
       comm_pool_(1),

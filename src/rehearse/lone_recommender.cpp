@@ -50,13 +50,13 @@ std::vector<MemoryPart> memory_parts(const RecommenderMemory& planned) {
 }
 
 LoneRecommender::LoneRecommender(const RecommendJob& job, int rank, const AbsentClicksOptions& peers,
-                                 bool waits)
+                                 bool waits, const OpTable* ops)
     : job_(job),
       peers_(setup_of(job), rank, job.config.mesh.ranks, training_feed(job.config, *job.data.train), peers),
       recorder_(std::make_shared<FlightRecorder>(rank, job.config.mesh.ranks)),
       world_(world_of(job.config, rank, waits, peers_, calls_)) {
   world_->record_in(recorder_);
-  run_ = recommend_run(*world_, job, nullptr);
+  run_ = recommend_run(*world_, job, nullptr, ops);
   actions_ = table_step(step_shape(run_->model().setup()));
 }
 

@@ -16,8 +16,9 @@ namespace trifold {
 
 class LoneRecommender final : public LoneRank {
  public:
-  // `job` must outlive this object. `waits`: calls take their planned time.
-  LoneRecommender(const RecommendJob& job, int rank, const AbsentClicksOptions& peers, bool waits);
+  // `job` must outlive this object. `waits`: calls take their planned time. `ops` as in Recommender.
+  LoneRecommender(const RecommendJob& job, int rank, const AbsentClicksOptions& peers, bool waits,
+                  const OpTable* ops = nullptr);
 
   Recommender& model() { return run_->model(); }
   Communicator& world() { return *world_; }

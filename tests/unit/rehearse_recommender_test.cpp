@@ -15,6 +15,7 @@
 #include "rehearse/lone_recommender.h"
 #include "run/saver.h"
 #include "support/files.h"
+#include "support/logged_ops.h"
 #include "support/ranks.h"
 #include "support/refusal.h"
 
@@ -70,7 +71,7 @@ CallTexts calls_of(const FlightRecorder& recorder) {
 
 struct ObservedRank {
   RecommenderMemory memory;
-  std::vector<std::string> steps;
+  std::vector<std::string> steps, operations;
   CallTexts calls;
 };
 
@@ -78,11 +79,12 @@ struct ObservedRank {
 template <class Advance>
 ObservedRank observe(Recommender& model, const FlightRecorder& recorder, Advance advance) {
   StepText text;
+  const OpsLog operations;
   model.watch(&text);
   for (int step = 0; step < kRehearsedSteps; ++step) advance();
   model.synchronize();
   model.watch(nullptr);
-  return {model.memory(), text.lines, calls_of(recorder)};
+  return {model.memory(), text.lines, operations.list(), calls_of(recorder)};
 }
 
 std::vector<ObservedRank> real_ranks(const RecommendJob& job) {
@@ -91,7 +93,7 @@ std::vector<ObservedRank> real_ranks(const RecommendJob& job) {
     const auto recorder = std::make_shared<FlightRecorder>(world.rank(), world.size());
     world.record_in(recorder);
     const std::atomic<int> signal{0};
-    const std::unique_ptr<RecommendTraining> run = recommend_run(world, job, nullptr);
+    const std::unique_ptr<RecommendTraining> run = recommend_run(world, job, nullptr, &logged_ops());
     ranks[static_cast<size_t>(world.rank())] =
         observe(run->model(), *recorder, [&] { run->advance(signal); });
   });
@@ -114,7 +116,7 @@ std::vector<std::string> names_only(const std::vector<std::string>& calls) {
 
 class RehearsedRecommender : public testing::TestWithParam<const char*> {};
 
-TEST_P(RehearsedRecommender, HoldsAndDoesWhatAObservedRankDoes) {
+TEST_P(RehearsedRecommender, HoldsAndDoesWhatARealRankDoes) {
   RecommendConfig config = clicks_on(kRehearsedRanks, GetParam());
   config.training.clip_grad = 1;
   config.zero.zero_stage = std::string_view(GetParam()) == "row" ? 2 : 0;
@@ -123,10 +125,12 @@ TEST_P(RehearsedRecommender, HoldsAndDoesWhatAObservedRankDoes) {
   for (const int rank : {0, 3, 7}) {
     SCOPED_TRACE(rank);
     const ObservedRank& expected = real[static_cast<size_t>(rank)];
-    LoneRecommender lone(job, rank, {}, false);
+    LoneRecommender lone(job, rank, {}, false, &logged_ops());
     const ObservedRank alone = observe(lone.model(), lone.recorder(), [&] { lone.advance(); });
     EXPECT_EQ(alone.memory, expected.memory);
     EXPECT_EQ(alone.steps, expected.steps);
+    EXPECT_EQ(alone.operations, expected.operations);
+    EXPECT_GT(expected.operations.size(), 100U);
     const CallTexts& calls = alone.calls;
     EXPECT_EQ(calls.size(), expected.calls.size());
     for (const auto& [group, texts] : expected.calls) {
