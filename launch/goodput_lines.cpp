@@ -90,9 +90,10 @@ Json parts_json(const RunForecast& forecast) {
 std::vector<std::string> goodput_lines(const GoodputReport& report, const GoodputConfig& config) {
   const RunForecast& best = report.rows[report.best].best();
   std::vector<std::string> lines;
-  lines.push_back(fmt::format(
-      "failures    {} node{} of {} ranks, each failing every {:g} h: the run fails every {}", report.nodes,
-      report.nodes == 1 ? "" : "s", report.ranks_per_node, *config.mtbf, length_text(report.mtbf)));
+  lines.push_back(
+      fmt::format("failures    {} node{} of {} rank{}, each failing every {:g} h: the run fails every {}",
+                  report.nodes, report.nodes == 1 ? "" : "s", report.ranks_per_node,
+                  report.ranks_per_node == 1 ? "" : "s", *config.mtbf, length_text(report.mtbf)));
   lines.push_back(fmt::format("            {}; a failure is noticed after {}, a restart takes {}",
                               save_text(report), length_text(report.costs.detect),
                               length_text(report.costs.restart)));

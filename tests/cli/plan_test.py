@@ -158,7 +158,7 @@ class Plan(ProgramTest):
         words = [*MODEL, "--pp", "2", "--ranks", "8", "--spare-nodes", "4", "--train-iters", "2000000000", *self.FAILING,
                  "--save", "run", "--save-interval", "12345"]
         out, _ = self.trifold("plan", *words, "--json", "plan.json")
-        self.assertIn("8 nodes of 1 ranks, each failing every 400 h: the run fails every 50 h", out)
+        self.assertIn("8 nodes of 1 rank, each failing every 400 h: the run fails every 50 h", out)
         self.assertIn("(--save-interval)", out)
         goodput = json.loads(self.read("plan.json"))["goodput"]
         self.assertEqual(goodput["mtbf_seconds"], 50 * 3600)
@@ -198,7 +198,7 @@ class Plan(ProgramTest):
         self.refused("--save-seconds", "5", words=["--save-seconds", "--mtbf"])
         self.refused(*failing, "--save-seconds", "5", "--save-stall-seconds", "1", words=["--async-save"])
         self.refused(*failing, "--save-seconds", "5", "--storage-gbps", "1", words=["give one of them"])
-        self.refused("--ranks-per-node", "1", "--mtbf", "0", "--save-seconds", "5", words=["--mtbf 0", "at least 0.001"])
+        self.refused("--ranks-per-node", "1", "--mtbf", "0", "--save-seconds", "5", words=["--mtbf 0", "from 0.001"])
 
     def test_records(self):
         model = ["--config", CONFIGS / "gpt2-124m.cfg", "--ranks", 2, "--tensor-model-parallel-size", 2, "--micro-batch-size", 1]
