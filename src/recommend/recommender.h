@@ -112,7 +112,7 @@ constexpr unsigned vectors_group(size_t group) { return (1U << 10) + (static_cas
 
 class Recommender {
  public:
-  // Collective over `world`, which must outlive it. `ops` are its operations; null: those of the setup's device.
+  // Collective over `world`, which must outlive it. `ops` are its operations; null: the operations of its device.
   Recommender(Communicator& world, const RecommenderSetup& setup, const OpTable* ops = nullptr);
   ~Recommender();
   Recommender(const Recommender&) = delete;
