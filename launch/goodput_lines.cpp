@@ -62,8 +62,9 @@ std::vector<std::string> shortage_lines(const GoodputReport& report, const Goodp
   }
   std::string meshes;
   for (const SmallerMesh& smaller : report.smaller)
-    meshes += fmt::format("{}dp {} ({} nodes, {} a step)", meshes.empty() ? "" : " or ", smaller.data,
-                          smaller.mesh.nodes, seconds_text(smaller.mesh.step));
+    meshes +=
+        fmt::format("{}dp {} ({} node{}, {} a step)", meshes.empty() ? "" : " or ", smaller.data,
+                    smaller.mesh.nodes, smaller.mesh.nodes == 1 ? "" : "s", seconds_text(smaller.mesh.step));
   lines.push_back(fmt::format("              or continues on {}: goodput {}{}", meshes,
                               share_text(shrinking, 1), shrinking > waiting ? ", as in the table" : ""));
   return lines;
