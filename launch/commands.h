@@ -3,6 +3,7 @@
 
 #include "config/fields/judged_config.h"
 #include "config/fields/recommend_config.h"
+#include "config/fields/rehearse_config.h"
 #include "run/ranks.h"
 
 namespace trifold::launch {
@@ -34,5 +35,8 @@ int run(const RecommendConfig& config, Ranks& ranks);
 int run(const PlanRecommenderConfig& config);
 int run(const ScoreConfig& config, Ranks& ranks);
 int run(const EvaluateRecommenderConfig& config, Ranks& ranks);
+int run(const RehearsePretrainConfig& config);
+int run(const RehearseFinetuneConfig& config);
+int run(const RehearseRecommenderConfig& config);
 
 }  // namespace trifold::launch

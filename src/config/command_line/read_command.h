@@ -49,6 +49,12 @@ void take_processes(Config& config, int processes, Parsed& parsed) {
 inline const OptimizerConfig* optimizer_of(const PretrainConfig& config) { return &config.optimizer; }
 inline const OptimizerConfig* optimizer_of(const FinetuneConfig& config) { return &config.run.optimizer; }
 inline const OptimizerConfig* optimizer_of(const PlanConfig& config) { return &config.run.optimizer; }
+inline const OptimizerConfig* optimizer_of(const RehearsePretrainConfig& config) {
+  return optimizer_of(config.plan);
+}
+inline const OptimizerConfig* optimizer_of(const RehearseFinetuneConfig& config) {
+  return optimizer_of(config.run);
+}
 template <class Config>
 const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
@@ -63,6 +69,9 @@ inline void note_given(RecommendConfig& config, const Parsed& parsed) {
 }
 inline void note_given(PlanRecommenderConfig& config, const Parsed& parsed) {
   note_given(config.run, parsed);
+}
+inline void note_given(RehearseRecommenderConfig& config, const Parsed& parsed) {
+  note_given(config.plan, parsed);
 }
 template <class Config>
 void note_given(Config&, const Parsed&) {}

@@ -7,6 +7,7 @@
 
 #include "config/fields/judged_config.h"
 #include "config/fields/recommend_config.h"
+#include "config/fields/rehearse_config.h"
 #include "config/options/option.h"
 #include "config/options/problem.h"
 
@@ -98,6 +99,18 @@ OptionTable options_of(PlanRecommenderConfig& config);
 Findings findings(const PlanRecommenderConfig& config);
 PlanRecommenderConfig resolve(PlanRecommenderConfig config);
 
+OptionTable options_of(RehearsePretrainConfig& config);
+Findings findings(const RehearsePretrainConfig& config);
+RehearsePretrainConfig resolve(RehearsePretrainConfig config);
+
+OptionTable options_of(RehearseFinetuneConfig& config);
+Findings findings(const RehearseFinetuneConfig& config);
+RehearseFinetuneConfig resolve(RehearseFinetuneConfig config);
+
+OptionTable options_of(RehearseRecommenderConfig& config);
+Findings findings(const RehearseRecommenderConfig& config);
+RehearseRecommenderConfig resolve(RehearseRecommenderConfig config);
+
 OptionTable options_of(ScoreConfig& config);
 Findings findings(const ScoreConfig& config);
 ScoreConfig resolve(ScoreConfig config);
@@ -122,6 +135,7 @@ using Request =
     std::variant<TextRequest, PretrainConfig, FinetuneConfig, GenerateConfig, EvaluateConfig, InspectConfig,
                  ImportConfig, ReshardConfig, ConvertConfig, BenchConfig, PlanConfig, TokenizeConfig,
                  PreprocessConfig, RecommendConfig, PlanRecommenderConfig, PlanLinesConfig, ScoreConfig,
-                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig, EvaluateTaskConfig, ServeConfig>;
+                 EvaluateRecommenderConfig, DoctorConfig, ReportConfig, EvaluateTaskConfig, ServeConfig,
+                 RehearsePretrainConfig, RehearseFinetuneConfig, RehearseRecommenderConfig>;
 
 }  // namespace trifold

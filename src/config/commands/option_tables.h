@@ -10,4 +10,7 @@ namespace trifold {
 // The options of the model alone, including its head: the part of a configuration that a checkpoint stores.
 OptionTable options_of(ModelConfig& config);
 
+// The rates from which the costs of a recommender's rank are taken. Starts a group.
+void add_click_costs(OptionTable& table, PlanRecommenderConfig& config);
+
 }  // namespace trifold

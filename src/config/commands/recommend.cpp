@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "config/commands/json.h"
+#include "config/commands/option_tables.h"
 #include "config/commands/validate.h"
 #include "config/options/bounds.h"
 #include "config/options/problems.h"
@@ -24,6 +25,17 @@ OptionTable options_of(RecommendConfig& config) {
   add_table_ranks(table, config);
   add_click_files(table, config);
   return table;
+}
+
+void add_click_costs(OptionTable& table, PlanRecommenderConfig& config) {
+  table.group("Costs of a rank");
+  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
+  table
+      .add("memory-bandwidth", &config.memory_bandwidth,
+           "GB/s (1e9 bytes) of reading table rows from memory.")
+      .positive();
+  table.add("link-bandwidth", &config.link_bandwidth, "GB/s (1e9 bytes) between ranks.").positive();
+  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
 }
 
 OptionTable options_of(PlanRecommenderConfig& config) {
@@ -52,14 +64,7 @@ OptionTable options_of(PlanRecommenderConfig& config) {
   table.add("search", &config.search,
             "Find the number of ranks (at most --ranks), the placement and the exchange format with the "
             "shortest step within --memory-limit, instead of planning the given ones.");
-  table.group("Costs of a rank");
-  table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.").positive();
-  table
-      .add("memory-bandwidth", &config.memory_bandwidth,
-           "GB/s (1e9 bytes) of reading table rows from memory.")
-      .positive();
-  table.add("link-bandwidth", &config.link_bandwidth, "GB/s (1e9 bytes) between ranks.").positive();
-  table.add("link-latency", &config.link_latency, "Latency of a message in microseconds.").at_least(0);
+  add_click_costs(table, config);
   return table;
 }
 

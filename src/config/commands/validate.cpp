@@ -17,6 +17,7 @@
 #include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
+#include "config/subjects/plan.h"
 #include "config/subjects/precision.h"
 #include "config/subjects/scaling/ramps.h"
 #include "config/subjects/schedule.h"
@@ -53,23 +54,10 @@ bool searches(const PlanConfig& config, SearchAxis axis) {
   return config.search && std::count(axes.begin(), axes.end(), axis) > 0;
 }
 
-// Checks --moe-load-imbalance: ranks that hold parts of the same experts get the same rows. A search leaves out layouts
-// in which the load is impossible.
+// A search leaves out layouts in which the load of experts is impossible.
 void check_load(const PlanConfig& config, Problems& problems) {
-  if (config.moe_load_imbalance == 1 ||
-      !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
-    return;
   if (config.run.model.num_experts && searches(config, SearchAxis::Expert)) return;
-  const int ranks = config.run.model.num_experts ? config.run.mesh.expert_model_parallel_size : 1;
-  if (ranks == 1)
-    problems.about("moe-load-imbalance", "expert-model-parallel-size", "num-experts")
-        .wrong("--moe-load-imbalance {} has no effect: no ranks share experts", config.moe_load_imbalance)
-        .right("it needs --num-experts and --expert-model-parallel-size");
-  else if (config.moe_load_imbalance > ranks)
-    problems.about("moe-load-imbalance", "expert-model-parallel-size")
-        .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}",
-               config.moe_load_imbalance, ranks)
-        .right("give at most {}: all rows on one rank", ranks);
+  check_expert_load(config.moe_load_imbalance, config.run, problems);
 }
 
 // Options that apply only to a search, or only to a single plan.

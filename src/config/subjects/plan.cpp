@@ -4,37 +4,7 @@
 
 namespace trifold {
 
-void add_plan(OptionTable& table, PlanConfig& config) {
-  table.group("Plan");
-  table
-      .add("svg", &config.svg,
-           "Draw the step to this file: one row per rank, time to the right; "
-           "with --search the best three layouts.")
-      .writes("FILE.svg", {svg_mark("plan")})
-      .written_as(".svg")
-      .absent("none");
-  table
-      .add(
-          "schedule-csv", &config.schedule_csv,
-          "Write every rank's actions, including communication, to this file; an existing one needs --overwrite.")
-      .writes("FILE.csv", {})
-      .absent("none")
-      .no_effect_with("search", {}, "plan the layout found, with the options that the search prints");
-  table
-      .add("format", &config.format,
-           "Format of --schedule-csv: torch has computation only, for PyTorch's _load_csv(FILE); "
-           "torch-comms adds communication (format=\"compute_comms\" there).")
-      .only_with("schedule-csv");
-  table.add("json", &config.json, "Write the figures to this file.")
-      .writes("FILE", {json_mark("plan")})
-      .absent("none");
-  table
-      .add(
-          "records", &config.records,
-          "Also print, and write to --json, what the first rank does with one micro-batch: each operation and "
-          "collective with its shape, flops, bytes and seconds.")
-      .no_effect_with("search", {}, "plan the layout found, with the options that the search prints")
-      .no_effect_with("costs", "whose times are of whole blocks", "leave one out");
+void add_costs(OptionTable& table, PlanConfig& config) {
   table.group("Costs of a rank");
   table.add("peak-gflops", &config.peak_gflops, "GFLOP/s of matrix products.")
       .positive()
@@ -78,6 +48,40 @@ void add_plan(OptionTable& table, PlanConfig& config) {
            "Override figures of the device, such as adapter-gbytes=12.5 (docs/plan.md lists them).")
       .takes("KEY=VALUE ...")
       .needs("hardware");
+}
+
+void add_plan(OptionTable& table, PlanConfig& config) {
+  table.group("Plan");
+  table
+      .add("svg", &config.svg,
+           "Draw the step to this file: one row per rank, time to the right; "
+           "with --search the best three layouts.")
+      .writes("FILE.svg", {svg_mark("plan")})
+      .written_as(".svg")
+      .absent("none");
+  table
+      .add(
+          "schedule-csv", &config.schedule_csv,
+          "Write every rank's actions, including communication, to this file; an existing one needs --overwrite.")
+      .writes("FILE.csv", {})
+      .absent("none")
+      .no_effect_with("search", {}, "plan the layout found, with the options that the search prints");
+  table
+      .add("format", &config.format,
+           "Format of --schedule-csv: torch has computation only, for PyTorch's _load_csv(FILE); "
+           "torch-comms adds communication (format=\"compute_comms\" there).")
+      .only_with("schedule-csv");
+  table.add("json", &config.json, "Write the figures to this file.")
+      .writes("FILE", {json_mark("plan")})
+      .absent("none");
+  table
+      .add(
+          "records", &config.records,
+          "Also print, and write to --json, what the first rank does with one micro-batch: each operation and "
+          "collective with its shape, flops, bytes and seconds.")
+      .no_effect_with("search", {}, "plan the layout found, with the options that the search prints")
+      .no_effect_with("costs", "whose times are of whole blocks", "leave one out");
+  add_costs(table, config);
   table
       .add("assume", &config.assume,
            "Forecast the steps and memory of another program, given how it differs from Trifold, such as "
@@ -102,6 +106,21 @@ void add_plan(OptionTable& table, PlanConfig& config) {
       .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "auto"})
       .absent("1f1b, interleaved, zb-h1, zb-h2, zb-v; dualpipe-v with --overlap-moe-expert-parallel-comm")
       .only_with("search");
+}
+
+// Ranks that hold parts of the same experts get the same rows.
+void check_expert_load(double load, const PretrainConfig& run, Problems& problems) {
+  if (load == 1 || !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
+    return;
+  const int ranks = run.model.num_experts ? run.mesh.expert_model_parallel_size : 1;
+  if (ranks == 1)
+    problems.about("moe-load-imbalance", "expert-model-parallel-size", "num-experts")
+        .wrong("--moe-load-imbalance {} has no effect: no ranks share experts", load)
+        .right("it needs --num-experts and --expert-model-parallel-size");
+  else if (load > ranks)
+    problems.about("moe-load-imbalance", "expert-model-parallel-size")
+        .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}", load, ranks)
+        .right("give at most {}: all rows on one rank", ranks);
 }
 
 }  // namespace trifold

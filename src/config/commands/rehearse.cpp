@@ -1,0 +1,149 @@
+// `trifold rehearse`, of each kind of run. A rehearsal has the options of its run, checked as the run checks them, and
+// options of its own.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "config/commands/option_tables.h"
+#include "config/options/problems.h"
+#include "config/subjects/plan.h"
+#include "config/subjects/rehearse.h"
+
+namespace trifold {
+
+namespace {
+
+template <class T>
+void append(std::vector<T>& list, std::vector<T> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(list));
+}
+
+// What the run's own command would find, and the mistakes in `own`, which has the options of the rehearsal alone.
+Findings with_those_of_run(Findings run, Problems own) {
+  Findings found = own.findings();
+  append(run.errors, std::move(found.errors));
+  append(run.notes, std::move(found.notes));
+  return run;
+}
+
+void add_json(OptionTable& table, std::optional<std::string>& json) {
+  table.add("json", &json, "Write the figures to this file.")
+      .writes("FILE", {json_mark("rehearse")})
+      .absent("none");
+}
+
+void add_own(OptionTable& table, RehearseConfig& rehearse, PlanConfig& plan) {
+  add_rehearsal(table, rehearse);
+  add_rehearsed_batch(table, rehearse);
+  add_json(table, plan.json);
+  add_costs(table, plan);
+}
+void add_own(OptionTable& table, RehearsePretrainConfig& config) {
+  add_own(table, config.rehearse, config.plan);
+}
+void add_own(OptionTable& table, RehearseFinetuneConfig& config) {
+  add_own(table, config.rehearse, config.plan);
+}
+void add_own(OptionTable& table, RehearseRecommenderConfig& config) {
+  add_rehearsal(table, config.rehearse);
+  add_rehearsed_ids(table, config.rehearse);
+  add_json(table, config.plan.json);
+  add_click_costs(table, config.plan);
+}
+
+// The mistakes in the options of the rehearsal alone.
+template <class Config>
+Problems own_problems(Config config) {
+  Config plain;
+  OptionTable table, defaults;
+  add_own(table, config);
+  add_own(defaults, plain);
+  Problems problems(table);
+  problems.check_rules(table, defaults, kEveryRule);
+  return problems;
+}
+
+bool names_data(const DataConfig& data) {
+  return data.mock_data || !data.arrays.empty() || !data.data_path.empty() || !data.train_data_path.empty() ||
+         !data.valid_data_path.empty();
+}
+
+// The run of a rehearsal, which like a plan can do without data and without a length.
+PretrainConfig run_of(const RehearsePretrainConfig& config) {
+  PretrainConfig run = config.plan.run;
+  if (!names_data(run.data)) run.data.mock_data = true;
+  const bool has_length = run.batch.train_epochs || run.batch.train_samples;
+  if (!has_length && run.batch.train_iters > 0)
+    run.batch.train_iters = std::max(run.batch.train_iters, config.rehearse.steps + 1);
+  return run;
+}
+
+}  // namespace
+
+OptionTable options_of(RehearsePretrainConfig& config) {
+  OptionTable table = options_of(config.plan.run);
+  table.forget_outputs();
+  for (const char* name : {"data-path", "train-iters", "lr"}) table.change(name).optional();
+  table.change("data-path").absent("none: random tokens, as with --mock-data");
+  add_own(table, config);
+  return table;
+}
+
+Findings findings(const RehearsePretrainConfig& config) {
+  Problems own = own_problems(config);
+  const PretrainConfig run = run_of(config);
+  check_rehearsed_ranks(config.rehearse, run.mesh.ranks, own);
+  check_expert_load(config.plan.moe_load_imbalance, run, own);
+  return with_those_of_run(findings(run), std::move(own));
+}
+
+RehearsePretrainConfig resolve(RehearsePretrainConfig config) {
+  throw_problems(problems(config));
+  config.plan.run = resolve(run_of(config));
+  return config;
+}
+
+OptionTable options_of(RehearseFinetuneConfig& config) {
+  OptionTable table = options_of(config.run);
+  table.forget_outputs();
+  add_own(table, config);
+  return table;
+}
+
+// The load of experts is checked when the model is known.
+Findings findings(const RehearseFinetuneConfig& config) {
+  Problems own = own_problems(config);
+  check_rehearsed_ranks(config.rehearse, config.run.run.mesh.ranks, own);
+  if (!config.run.train_data)
+    own.about("train-data")
+        .wrong("a rehearsal trains, and --train-data is not given")
+        .right("give it; trifold finetune --valid-data evaluates");
+  return with_those_of_run(findings(config.run), std::move(own));
+}
+
+RehearseFinetuneConfig resolve(RehearseFinetuneConfig config) {
+  throw_problems(problems(config));
+  config.run = resolve(std::move(config.run));
+  return config;
+}
+
+OptionTable options_of(RehearseRecommenderConfig& config) {
+  OptionTable table = options_of(config.plan.run);
+  table.forget_outputs();
+  add_own(table, config);
+  return table;
+}
+
+Findings findings(const RehearseRecommenderConfig& config) {
+  Problems own = own_problems(config);
+  check_rehearsed_ranks(config.rehearse, config.plan.run.mesh.ranks, own);
+  return with_those_of_run(findings(config.plan.run), std::move(own));
+}
+
+RehearseRecommenderConfig resolve(RehearseRecommenderConfig config) {
+  throw_problems(problems(config));
+  config.plan.run = resolve(std::move(config.plan.run));
+  return config;
+}
+
+}  // namespace trifold
