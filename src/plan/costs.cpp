@@ -75,6 +75,9 @@ PlanCosts counted_costs(const RunSpec& run, const PlannedMachine& machine, const
                       w = seconds_of(walked.weight, prices);
     BlockSeconds seconds{f.all(), i.all(), w.all(), seconds_of(walked.backward, prices).all()};
     add_row_seconds(run, load, f, i, w, seconds);
+    seconds.f_calls = f.tensor + f.context;
+    seconds.i_calls = i.tensor + i.context;
+    seconds.w_calls = w.tensor + w.context;
     if (model.blocks[index].kind == BlockKind::Embedding) {  // its rows are moved, which is no product
       const double moves = cut.flops.moving() * per_flop;
       seconds.f += moves;
@@ -96,7 +99,10 @@ BlockSeconds block_seconds(const BlockCost& cost, const GatherSeconds& gathers) 
           0,
           cost.rows.forward,
           cost.rows.input,
-          cost.rows.weight};
+          cost.rows.weight,
+          cost.tensor.forward + cost.context.forward + gathers.forward,
+          cost.tensor.input + cost.context.input + gathers.backward,
+          cost.tensor.weight + cost.context.weight};
 }
 
 // The cost of a block; the head may consist of several blocks.
@@ -288,6 +294,25 @@ CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanC
     const Block& last = model.model.blocks[static_cast<size_t>(model.stages[stage].end) - 1];
     all.stages.back().message_bytes = last.output.bytes(
         run.micro_batch_size, run.model.seq_length / run.mesh.context_parallel_size, run.dtype);
+  }
+  return all;
+}
+
+std::vector<StageCalls> waited_calls(const CutModel& model, const PlanCosts& costs) {
+  std::vector<StageCalls> all;
+  for (size_t stage = 0; stage < model.stages.size(); ++stage) {
+    StageCalls calls;
+    for (const int block : model.blocks_of(stage)) {
+      const BlockSeconds& seconds = costs.blocks[static_cast<size_t>(block)];
+      calls.f += seconds.f_calls;
+      calls.i += seconds.i_calls;
+      calls.w += seconds.w_calls;
+    }
+    if (model.stages.size() > 1) {
+      calls.f += costs.waited_message;
+      calls.i += costs.waited_message;
+    }
+    all.push_back(calls);
   }
   return all;
 }

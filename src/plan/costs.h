@@ -26,9 +26,17 @@ struct BlockSeconds {
   // The parts of f, i and w in which only experts' rows are exchanged, as far as the other half of a pair can overlap
   // with them. 0 for measured times, which do not distinguish them.
   double f_rows = 0, i_rows = 0, w_rows = 0;
+  // The parts of f, i and w in which the rank waits for collectives. 0 for measured times.
+  double f_calls = 0, i_calls = 0, w_calls = 0;
 
   double whole_backward() const { return b > 0 ? b : i + w; }
   BlockSeconds times(double factor) const { return {factor * f, factor * i, factor * w, factor * b}; }
+};
+
+// Seconds that a stage waits for collectives in one micro-batch, and in its update; parts of its StageCost.
+struct StageCalls {
+  double f = 0, i = 0, w = 0;
+  double step = 0;
 };
 
 // Seconds of a block's exchanges over the context axis in one micro-batch. `hidden` ones overlap with attention;
@@ -61,6 +69,9 @@ PlanCosts make_schedule_costs(const RunSpec& run, const CutModel& model);
 
 // The times of computation in each stage and of messages between stages.
 CostModel computing_costs(const RunSpec& run, const CutModel& model, const PlanCosts& costs);
+
+// What of these times each stage waits for collectives, without its update.
+std::vector<StageCalls> waited_calls(const CutModel& model, const PlanCosts& costs);
 
 // The work of every block for one micro-batch on the first rank. `load` as in WorkLog.
 WalkedModel walk_run(const RunSpec& run, const Model& model, double load = 1,

@@ -291,4 +291,16 @@ void check_memory_fits(const PretrainConfig& config, const PlannedRuns& planned)
   if (const size_t host = host_memory()) check_host(config, ranks, host);
 }
 
+std::string misfit_alone(const PretrainConfig& config, const MemoryReport& memory) {
+  const bool on_device = config.mesh.device == ComputeDevice::Cuda;
+  const size_t here = on_device ? cuda_device_memory(0) : host_memory();
+  if (here == 0 || memory.predicted_total() <= here) return {};
+  return fmt::format("needs {} ({}), and {} has {}", bytes_text(memory.predicted_total()), parts_of(memory),
+                     on_device ? "the device" : "this host", bytes_text(here));
+}
+
+std::string what_would_fit_alone(const PretrainConfig& config, double gib) {
+  return what_would_fit(config, {gib});
+}
+
 }  // namespace trifold

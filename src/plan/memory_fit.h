@@ -3,6 +3,7 @@
 // planning again with smaller micro-batches, recomputation, ZeRO and more ranks.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "config/fields/config.h"
@@ -22,5 +23,13 @@ void check_memory_fits(const PretrainConfig& config, const PlannedRuns& planned)
 
 // BadInput if a pipeline rank's needs, given in `ranks`, exceed --memory-limit.
 void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryReport>& ranks);
+
+// Why a rank that needs `memory` cannot run alone on this host, which has less memory, or on its first CUDA device:
+// "needs 40.00 GiB (weights ...), and this host has 22.00 GiB". Empty if it can, or if the host's memory is unknown.
+std::string misfit_alone(const PretrainConfig& config, const MemoryReport& memory);
+
+// Changes of options with which each rank would fit into `gib` GiB of its own: "it fits with --zero-stage 1 (12.00 GiB a
+// rank), or with ...". Plans many variants of the run.
+std::string what_would_fit_alone(const PretrainConfig& config, double gib);
 
 }  // namespace trifold

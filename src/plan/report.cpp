@@ -52,7 +52,11 @@ class Builder {
     }
     compare_dispatch();
     compare_reductions();
-    report_.simulation = simulate(report_.plan, planned_.shape(), cost_model());
+    report_.costs = cost_model();
+    report_.calls = waited_calls(model_, costs_);
+    for (size_t stage = 0; stage < report_.calls.size(); ++stage)
+      report_.calls[stage].step = report_.costs.stages[stage].step - updates_[stage];
+    report_.simulation = simulate(report_.plan, planned_.shape(), report_.costs);
     for (size_t rank = 0; rank < report_.traffic.size(); ++rank) {
       const SimulatedRank& simulated = report_.simulation.ranks[rank];
       TrafficReport& traffic = report_.traffic[rank];
@@ -230,8 +234,10 @@ class Builder {
     }
   }
 
-  CostModel cost_model() const {
+  // Also sets updates_.
+  CostModel cost_model() {
     CostModel model = computing_costs(run_, model_, costs_);
+    updates_.assign(model_.stages.size(), 0);
     model.offload_bytes_per_second = machine_.offload_bytes_per_second;
     for (size_t stage = 0; stage < model_.stages.size(); ++stage) {
       StageCost& cost = model.stages[stage];
@@ -248,6 +254,7 @@ class Builder {
                                               run_.reduces_each());
         cost.reduce = once.reduce;
         cost.step = once.step;
+        updates_[stage] = once.update;
         continue;
       }
       const auto ring = [&](int64_t elements, size_t element, AxisSet axes) {
@@ -265,7 +272,8 @@ class Builder {
       // are gathered after the update.
       const bool each = run_.reduces_each();
       cost.reduce = each ? sum / 2 : sum;
-      cost.step = static_cast<double>(mine.trained) * costs_.update_seconds +
+      updates_[stage] = static_cast<double>(mine.trained) * costs_.update_seconds;
+      cost.step = updates_[stage] +
                   (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes()) / 2 : 0);
     }
     if (costs_.update_seconds == 0) add_matrix_seconds(model);  // measured times include it
@@ -275,7 +283,7 @@ class Builder {
 
   // Adds the time in which the busiest rank of a stage makes directions orthogonal (optim/muon.h), at the rate of matrix
   // products, evenly to the stages of its pipeline rank.
-  void add_matrix_seconds(CostModel& model) const {
+  void add_matrix_seconds(CostModel& model) {
     const std::unique_ptr<UpdateRule> rule = make_update_rule(run_.optimizer);
     if (!rule->takes_matrices()) return;
     const double rate = costs_.forecast ? costs_.forecast->hardware.product_rate() : machine_.peak_flops;
@@ -283,9 +291,11 @@ class Builder {
       const RankLayout& layout = planned_.layout(rank);
       const MatrixPlan matrices(layout.flat(), sizes_, layout.coords(), layout.zero().stage.optimizer);
       const double seconds = matrices.most_flops(rule->newton_schulz_steps()) / rate;
-      for (const Stage& stage : layout.stages())
-        model.stages[static_cast<size_t>(stage.index)].step +=
-            seconds / static_cast<double>(layout.stages().size());
+      for (const Stage& stage : layout.stages()) {
+        const double share = seconds / static_cast<double>(layout.stages().size());
+        model.stages[static_cast<size_t>(stage.index)].step += share;
+        updates_[static_cast<size_t>(stage.index)] += share;
+      }
     }
   }
 
@@ -352,6 +362,7 @@ class Builder {
   CountedActivations& counted_;
   std::vector<double> assumed_activations_;       // [pipeline rank] of another program; empty: Trifold's
   std::vector<std::vector<size_t>> kept_blocks_;  // [stage][block], see StageMemory
+  std::vector<double> updates_;                   // [stage] seconds of STEP without collectives
   PlanReport report_;
 };
 

@@ -93,6 +93,8 @@ struct PlanReport {
   int turns = 0;
   double seconds_without_turns = 0;
   std::optional<double> overlapped_seconds;
+  CostModel costs;                // what the simulation assumes
+  std::vector<StageCalls> calls;  // [stage] the parts of `costs` in which a rank waits for collectives
   Simulation simulation;
 };
 

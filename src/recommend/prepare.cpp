@@ -108,7 +108,7 @@ RecommendConfig with_model_of_start(RecommendConfig config) {
   return config;
 }
 
-RecommendJob prepare(RecommendConfig config) {
+RecommendJob prepare(RecommendConfig config, RanksHere ranks) {
   RecommendJob job;
   job.config = std::move(config);
   const RecommendConfig& c = job.config;
@@ -141,7 +141,7 @@ RecommendJob prepare(RecommendConfig config) {
     LrSchedule(c.lr, c.training.global_batch_size, job.limits.last_step);  // checks that there is one
     if (!job.start.from) {
       if (c.model.init_weights) FirstWeights(*c.model.init_weights, setup);
-      check_host_fits(c, setup);
+      if (ranks == RanksHere::All) check_host_fits(c, setup);
       return;
     }
     if (c.model.init_weights && !job.start.may_fall_back)
@@ -155,7 +155,7 @@ RecommendJob prepare(RecommendConfig config) {
     if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
     if (is_done && job.finished.empty())
       bad_input("{} has done {} steps already: nothing is left of {}", *job.start.from, *first_step, last);
-    if (job.finished.empty()) check_host_fits(c, setup);
+    if (job.finished.empty() && ranks == RanksHere::All) check_host_fits(c, setup);
   });
   files.check_outputs(job.start, c.checkpoint, c.log, first_step);
   files.finish();

@@ -23,7 +23,7 @@ struct RecommendJob : RunJob {
   ClickData data;
 };
 
-RecommendJob prepare(RecommendConfig config);
+RecommendJob prepare(RecommendConfig config, RanksHere ranks = RanksHere::All);
 
 // Completes a configuration to be planned: model options that were not given, and the number of dense features, are
 // taken from the checkpoint that the run would start from, if there is one. BadInput for a model that is invalid or

@@ -25,6 +25,12 @@ enum class RunEnd {
   NotBegun,  // a signal before the first step; there is nothing to save
 };
 
+// The ranks of a mesh that this host runs.
+enum class RanksHere {
+  All,       // those that the launcher started, or all as threads
+  OneAlone,  // one at a time, without its peers (src/rehearse): the memory of the others is not checked
+};
+
 // The conditions that end a run.
 struct RunLimits {
   int64_t last_step = 0;

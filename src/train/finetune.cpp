@@ -120,7 +120,7 @@ void expect_vocabulary(const ModelConfig& model, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-FinetuneJob prepare(FinetuneConfig config) {
+FinetuneJob prepare(FinetuneConfig config, RanksHere ranks) {
   FinetuneJob job;
   const TuningTask& task = tuning_task(*config.task);
   if (task.begins_anew && config.train_data) expect_other_folder(config.run.checkpoint);
@@ -155,7 +155,7 @@ FinetuneJob prepare(FinetuneConfig config) {
     FinetuneConfig asked = config;
     job.run = prepare(
         config.run, [&](PretrainJob& run) { open_training(run, *job.train); },
-        digest_of_options(options_of(asked), {}));
+        digest_of_options(options_of(asked), {}), ranks);
   }
   job.config = std::move(config);
   job.terms.add(options_of(job.config));

@@ -24,7 +24,7 @@ struct FinetuneJob {
 };
 
 // Reads the files and the checkpoint's description. Throws BadInput before anything is written.
-FinetuneJob prepare(FinetuneConfig config);
+FinetuneJob prepare(FinetuneConfig config, RanksHere ranks = RanksHere::All);
 
 // Collective over `world`: trains, if the job has training data, and evaluates on the validation data every
 // --eval-interval steps and at the end. Rank 0 writes the last predictions. All references must stay valid during the

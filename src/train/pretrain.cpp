@@ -175,7 +175,7 @@ std::string computation_of(const PretrainJob& job, std::string_view also) {
 }  // namespace
 
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data,
-                    std::string_view also) {
+                    std::string_view also, RanksHere ranks) {
   PretrainJob job;
   job.config = std::move(config);
   const CheckpointConfig& checkpoint = job.config.checkpoint;
@@ -217,19 +217,20 @@ PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&
   if (job.finished.empty()) job.finished = ended_early(job.start, job.limits);
   if (!job.finished.empty()) return job;
   plan();
-  check_memory_fits(job.config, job.planned);
+  if (ranks == RanksHere::All) check_memory_fits(job.config, job.planned);
   return job;
 }
 
-PretrainJob prepare(PretrainConfig config) {
-  return prepare(std::move(config), [](PretrainJob& job) {
+PretrainJob prepare(PretrainConfig config, RanksHere ranks) {
+  const auto open = [](PretrainJob& job) {
     expect_named_tokenizer(job.start, job.config.data);
     resolve_vocabulary(job.config.model, job.config.data);
     if (const auto check_micro_batch = language_family(job.config.model).check_micro_batch)
       check_micro_batch(job.config.model, job.config.batch.micro_batch_size);
     check_prompt(job.config.eval, job.config.data);
     open_data(job);
-  });
+  };
+  return prepare(std::move(config), open, {}, ranks);
 }
 
 namespace {

@@ -26,11 +26,11 @@ struct PretrainJob : RunJob {
 };
 
 // Opens the data and checks the checkpoint to load. BadInput before anything is written.
-PretrainJob prepare(PretrainConfig config);
+PretrainJob prepare(PretrainConfig config, RanksHere ranks = RanksHere::All);
 // Prepares a job with other data: `open_data` sets train, optionally valid, and with --train-epochs the length of
 // the run. It is called once the start of the job is known. `also` stands for what the run computes besides.
 PretrainJob prepare(PretrainConfig config, const std::function<void(PretrainJob&)>& open_data,
-                    std::string_view also = {});
+                    std::string_view also = {}, RanksHere ranks = RanksHere::All);
 
 // Collective over `world`. `observer` receives all reports on rank 0. A non-zero `signal` on any rank ends the run
 // after the current step of all ranks.

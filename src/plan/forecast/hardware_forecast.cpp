@@ -34,7 +34,7 @@ OnceSeconds once_seconds(const HardwareForecast& forecast, const HeldWeights& we
   const double gather =
       gather_seconds(hardware, software, work, weights, work.zero_stage > 0 ? work.element_bytes : gradient);
   OnceSeconds once;
-  once.step = update_seconds(hardware, work, weights);
+  once.step = once.update = update_seconds(hardware, work, weights);
   if (work.zero_stage == 3 && work.pipeline == 1) return once;  // layer by layer, overlapped with computation
   once.reduce = each ? scatter : scatter + gather;
   if (each && work.zero_stage < 3) once.step += gather;

@@ -28,6 +28,7 @@ HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine
 struct OnceSeconds {
   double reduce = 0;  // gradient sums, which may overlap with the last backward
   double step = 0;    // all work after the last backward
+  double update = 0;  // the part of `step` in which weights are updated, without collectives
 };
 // `weights` are held by the stage's rank. `each`: gradients are reduced after each micro-batch; `reduce` is then per
 // micro-batch.
