@@ -14,6 +14,7 @@
 #include "launch/goodput_lines.h"
 #include "launch/placement_lines.h"
 #include "launch/progress.h"
+#include "launch/rehearsal_lines.h"
 #include "launch/stage_lines.h"
 #include "plan/pictures/step_svg.h"
 #include "recommend/planning/forecast.h"
@@ -228,6 +229,7 @@ int show_plan(const PlanRecommenderConfig& config) {
   print_memory(plan);
   print_times(plan);
   fmt::print("actions     {}", to_string(Plan{plan.step.row}));
+  print_rehearsal_command(config.rehearsal_words);
   if (config.svg)
     write_file("--svg", *config.svg,
                marked_svg(timeline_svg(plan.step.simulation, picture_text(plan)), "plan"));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "comm/mpi_module.h"
 #include "config/fields/choices.h"
 #include "config/fields/schedule.h"
 #include "config/subjects/model_family.h"
@@ -15,10 +16,12 @@
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/progress.h"
+#include "launch/say.h"
 #include "launch/stage_lines.h"
 #include "plan/pictures/step_svg.h"
 #include "plan/report.h"
 #include "plan/resolve.h"
+#include "train/pretrain.h"
 
 namespace trifold::launch {
 
@@ -152,6 +155,13 @@ std::string search_svg(const PlanConfig& config, const LayoutSearch& search) {
   return timelines_svg(timelines);
 }
 
+// A description of the layout that --auto-layout chose.
+std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found) {
+  return fmt::format("layout      for {}: {}\n            forecast: step {}, memory {} per rank: {}\n",
+                     *config.auto_layout, layout_text(found), step_text(found.step_seconds),
+                     bytes_text(found.bytes), fmt::join(found.words, " "));
+}
+
 }  // namespace
 
 int run_search(const PlanConfig& config) {
@@ -163,10 +173,15 @@ int run_search(const PlanConfig& config) {
   return kDone;
 }
 
-std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found) {
-  return fmt::format("layout      for {}: {}\n            forecast: step {}, memory {} per rank: {}\n",
-                     *config.auto_layout, layout_text(found), step_text(found.step_seconds),
-                     bytes_text(found.bytes), fmt::join(found.words, " "));
+PretrainConfig laid_out(const PretrainConfig& config) {
+  if (!config.auto_layout) return config;
+  PretrainConfig open = config;
+  if (!open.model.vocab_size || open.model.model) resolve_vocabulary(open.model, open.data);
+  ChosenLayout choice = choose_layout(open);
+  if (mpi_launch_rank().value_or(0) == 0) say(stderr, chosen_layout_text(config, choice.found));
+  choice.run.model.vocab_size = config.model.vocab_size;
+  choice.run.data = config.data;  // the run resolves its tokenizer again
+  return std::move(choice.run);
 }
 
 }  // namespace trifold::launch

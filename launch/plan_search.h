@@ -11,7 +11,8 @@ namespace trifold::launch {
 // Returns the command's exit status. The caller has checked that the file of --json can be written.
 int run_search(const PlanConfig& config);
 
-// A description of the layout that --auto-layout chose.
-std::string chosen_layout_text(const PretrainConfig& config, const FoundLayout& found);
+// The configuration with the layout that --auto-layout chooses, if it is given. Every process finds the same layout; the
+// first describes it on standard error.
+PretrainConfig laid_out(const PretrainConfig& config);
 
 }  // namespace trifold::launch

@@ -7,28 +7,9 @@
 #include "launch/commands.h"
 #include "launch/faults/fault_test.h"
 #include "launch/plan_search.h"
-#include "launch/say.h"
 #include "launch/training.h"
-#include "plan/layout_search.h"
 
 namespace trifold::launch {
-
-namespace {
-
-// The configuration with the layout that --auto-layout chooses. Every process finds the same layout; the first prints
-// it.
-PretrainConfig laid_out(const PretrainConfig& config) {
-  if (!config.auto_layout) return config;
-  PretrainConfig open = config;
-  if (!open.model.vocab_size || open.model.model) resolve_vocabulary(open.model, open.data);
-  ChosenLayout choice = choose_layout(open);
-  if (mpi_launch_rank().value_or(0) == 0) say(stderr, chosen_layout_text(config, choice.found));
-  choice.run.model.vocab_size = config.model.vocab_size;
-  choice.run.data = config.data;  // the run resolves its tokenizer again
-  return std::move(choice.run);
-}
-
-}  // namespace
 
 int run(const PretrainConfig& config, Ranks& ranks) {
   const std::unique_ptr<Fault> fault = Fault::from_environment();

@@ -273,8 +273,8 @@ class Builder {
       const bool each = run_.reduces_each();
       cost.reduce = each ? sum / 2 : sum;
       updates_[stage] = static_cast<double>(mine.trained) * costs_.update_seconds;
-      cost.step = updates_[stage] +
-                  (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes()) / 2 : 0);
+      cost.step =
+          updates_[stage] + (each && run_.zero.zero_stage == 2 ? sum_seconds(gradient_bytes()) / 2 : 0);
     }
     if (costs_.update_seconds == 0) add_matrix_seconds(model);  // measured times include it
     model.tied_seconds = tied_seconds();

@@ -37,6 +37,44 @@ std::vector<std::string> all_problems(const Parsed& parsed, const std::vector<Pr
   return list;
 }
 
+namespace {
+
+// `word` as a shell reads it.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+@%-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+void add_words(const Option& option, std::vector<std::string>& words) {
+  const std::vector<std::string> values = value_words(option).value_or(std::vector<std::string>());
+  if (is_flag(option)) {
+    words.push_back("--" + option.name + (value_text(option) == "true" ? "" : "=" + value_text(option)));
+    return;
+  }
+  words.push_back("--" + option.name);
+  for (const std::string& value : values) words.push_back(shell_word(value));
+}
+
+}  // namespace
+
+std::vector<std::string> words_for(std::string_view command, const OptionTable& table, const Parsed& parsed) {
+  std::vector<std::string> words;
+  if (parsed.config) words = {"--config", shell_word(*parsed.config)};
+  with_default_table(command, [&](const OptionTable& other) {
+    for (const auto& [name, origin] : parsed.origins) {
+      const Option* option = table.find(name);
+      if (option == nullptr || !origin.starts_with(kCommandLine)) continue;
+      const Option* theirs = other.find(name);
+      if (theirs != nullptr && !is_output(theirs->use)) add_words(*option, words);
+    }
+  });
+  return words;
+}
+
 void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed) {
   // Rules about the optimizer ask for its value, not whether it is the default.
   const auto is_sound = [](std::string_view) { return true; };

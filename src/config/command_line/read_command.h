@@ -76,6 +76,20 @@ inline void note_given(RehearseRecommenderConfig& config, const Parsed& parsed) 
 template <class Config>
 void note_given(Config&, const Parsed&) {}
 
+// The given options of `table` that `command` has too, as words for a shell: "--config run.cfg --ranks 8". Options in a
+// configuration file are given by the file.
+std::vector<std::string> words_for(std::string_view command, const OptionTable& table, const Parsed& parsed);
+
+// Records how the run that is planned can be rehearsed.
+template <class Config>
+void note_rehearsal(Config&, const OptionTable&, const Parsed&) {}
+inline void note_rehearsal(PlanConfig& config, const OptionTable& table, const Parsed& parsed) {
+  config.rehearsal_words = words_for("rehearse", table, parsed);
+}
+inline void note_rehearsal(PlanRecommenderConfig& config, const OptionTable& table, const Parsed& parsed) {
+  config.rehearsal_words = words_for("rehearse-recommender", table, parsed);
+}
+
 // See check_unused.
 void add_unused_by_optimizer(const OptionTable& table, Parsed& parsed);
 
@@ -186,6 +200,7 @@ Request read_command(const CommandInfo& info, std::span<const std::string> argum
   throw_problems(all_problems(parsed, found.errors));
   remarks.notes = parsed.notes;
   for (const Problem& note : found.notes) remarks.notes.push_back(text_of(note));
+  note_rehearsal(config, table, parsed);
   resolve_noting(config, table, parsed.origins);
   if (parsed.print_config) return TextRequest{print_config(info, table, parsed.origins)};
   if (info.one_process && environment.mpi_processes > 1)

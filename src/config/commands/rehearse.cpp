@@ -118,6 +118,10 @@ Findings findings(const RehearseFinetuneConfig& config) {
     own.about("train-data")
         .wrong("a rehearsal trains, and --train-data is not given")
         .right("give it; trifold finetune --valid-data evaluates");
+  if (config.run.task == FinetuneTask::Dpo && config.run.dpo_reference == PairReference::Model)
+    own.about("dpo-reference", "task")
+        .wrong("a rank alone cannot compute the log-probabilities of the reference model of --task dpo")
+        .right("rehearse with --dpo-reference none");
   return with_those_of_run(findings(config.run), std::move(own));
 }
 

@@ -378,6 +378,8 @@ struct PlanConfig {
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
   std::vector<ScheduleChoice> search_schedules;  // empty: the default of schedules_searched
+  // Not an option: the words after `trifold rehearse` that rehearse the planned run; empty: unknown.
+  std::vector<std::string> rehearsal_words;
 };
 
 // `trifold plan --lines FILE`: many plans in one process, one line of `plan` options each.

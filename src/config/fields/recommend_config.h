@@ -164,7 +164,8 @@ struct PlanRecommenderConfig {
   int64_t measure_steps = 0;      // steps to train on this host, to compare with the prediction for it
   std::optional<std::string> svg;
   std::optional<std::string> json;
-  bool search = false;  // search placement, ranks and exchange instead of planning `run`
+  bool search = false;                       // search placement, ranks and exchange instead of planning `run`
+  std::vector<std::string> rehearsal_words;  // not an option: as in PlanConfig
 };
 
 // The common part of commands that use a trained recommender. Model and precision come from the checkpoint.

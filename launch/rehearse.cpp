@@ -1,0 +1,224 @@
+// `trifold rehearse` of language models: checks a run as its start would, then runs chosen ranks alone.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "config/subjects/model_family.h"
+#include "core/bytes_text.h"
+#include "core/error.h"
+#include "core/read_json.h"
+#include "core/thread_pool.h"
+#include "files/output_files.h"
+#include "launch/commands.h"
+#include "launch/plan_search.h"
+#include "launch/rehearsal_lines.h"
+#include "mesh/mesh_sizes.h"
+#include "plan/memory_fit.h"
+#include "plan/resolve.h"
+#include "rehearse/rehearsal_report.h"
+#include "rehearse/rehearse.h"
+#include "train/finetune.h"
+
+namespace trifold::launch {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kBytesOfGiB = 1024.0 * 1024.0 * 1024.0;
+
+// A rank alone has all cores of this host, unless the options say otherwise.
+void take_cores(MeshConfig& mesh) {
+  if (!mesh.threads_per_rank && mesh.device != ComputeDevice::Cuda) mesh.threads_per_rank = available_cores();
+}
+
+// The ranks of the first, the fullest and the last pipeline stage, at the first place of the other axes.
+std::vector<int> default_ranks(const MeshSizes& sizes, const std::vector<MemoryReport>& memory) {
+  const auto less = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
+  const auto fullest =
+      static_cast<int>(std::max_element(memory.begin(), memory.end(), less) - memory.begin());
+  std::vector<int> ranks;
+  for (const int place : {0, fullest, sizes[Axis::Pp] - 1}) {
+    const int rank = rank_of({{Axis::Pp, place}}, sizes);
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// The rehearsal of one job.
+class LanguageRehearsal {
+ public:
+  // All references must outlive this object. `plan.run` is the job's configuration.
+  LanguageRehearsal(const PretrainJob& job, const PlanConfig& plan, const RehearseConfig& config)
+      : job_(job),
+        config_(config),
+        machine_(planned_machine(plan)),
+        planned_(job.planned.first()),
+        report_(make_plan_report(planned_, machine_)) {
+    options_ = {.steps = config.steps,
+                .micro_batches = config.micro_batches,
+                .machine = machine_,
+                .waits = config.wait == PeerWait::Planned,
+                .expert_load = plan.moe_load_imbalance,
+                .zipf_exponent = config.zipf};
+  }
+
+  // Returns the exit status.
+  int run(const std::optional<std::string>& json) {
+    print_head();
+    const std::vector<MemoryReport> cut = memory_of_cut_step();
+    const std::vector<int> ranks =
+        config_.only_ranks ? config_.only_ranks->ranks : default_ranks(planned_.sizes(), report_.memory);
+    std::vector<RehearsedRank> rehearsed;
+    Json all = Json::array();
+    for (const int rank : ranks) {
+      const ReportedRank reported = rehearse(rank, cut);
+      print_lines(rank_lines(reported));
+      all.push_back(to_json(reported));
+      rehearsed.push_back(reported.rank);
+    }
+    const auto step = simulate_rehearsed(planned_, report_, rehearsed, options_.waits);
+    if (step) print_lines(step_lines(*step, report_, family_of_model(job_.config.model).unit));
+    const std::vector<std::string> failures = failures_of(rehearsed);
+    print_failures(failures);
+    if (json) {
+      const Json whole{{"ranks", std::move(all)},
+                       {"step", step ? to_json(*step, report_) : Json()},
+                       {"failures", failures}};
+      write_file("--json", *json, marked_json(json_text(whole, 2) + "\n", "rehearse"));
+    }
+    return failures.empty() ? kDone : kFailed;
+  }
+
+ private:
+  void print_head() const {
+    const MeshSizes& sizes = planned_.sizes();
+    fmt::print("mesh        dp {} x cp {} x pp {} x tp {} = {} ranks{}\n", sizes[Axis::Dp], sizes[Axis::Cp],
+               sizes[Axis::Pp], sizes[Axis::Tp], sizes.ranks(), experts_text(sizes));
+    fmt::print("schedule    {}, {} micro-batch{} of {} a step on each pipeline\n", report_.schedule,
+               report_.micros, report_.micros == 1 ? "" : "es", job_.config.batch.micro_batch_size);
+    fmt::print("checks      options, {}, {} and outputs: as the run would start\n",
+               job_.config.data.mock_data ? "random tokens (no data was named)" : "data, tokenizer",
+               job_.start.from ? "the checkpoint in " + *job_.start.from : "no checkpoint");
+    for (const std::string& line : job_.notes.files) fmt::print("data        {}\n", line);
+    for (const std::string& line : job_.notes.warnings) fmt::print("data        {}\n", line);
+  }
+
+  bool is_cut() const { return config_.micro_batches.has_value(); }
+
+  // [pipeline rank] What the step that is run needs.
+  std::vector<MemoryReport> memory_of_cut_step() const {
+    return is_cut() ? memory_with(*config_.micro_batches) : report_.memory;
+  }
+
+  std::vector<MemoryReport> memory_with(int64_t micro_batches) const {
+    RehearseOptions options = options_;
+    options.micro_batches = micro_batches;
+    const RunSpec run = run_spec_here(rehearsed_config(job_.config, options));
+    std::vector<MemoryReport> memory;
+    for (const PlannedRank& rank : planned_ranks(PlannedRun(run, batches_to_simulate(run))))
+      memory.push_back(rank.memory);
+    return memory;
+  }
+
+  ReportedRank rehearse(int rank, const std::vector<MemoryReport>& memory) const {
+    const int place = coords_of(rank, planned_.sizes())[Axis::Pp];
+    const MemoryReport& needed = memory[static_cast<size_t>(place)];
+    ReportedRank reported;
+    if (const std::string misfit = misfit_alone(job_.config, needed); !misfit.empty()) {
+      reported.rank.rank = rank;
+      reported.rank.pipeline_rank = place;
+      reported.rank.planned = needed;
+      reported.rank.failure = fmt::format("it {}{}", misfit, fewer_micro_batches(place));
+    } else {
+      reported.rank = rehearse_rank(job_, rank, options_);
+    }
+    reported.planned_actions = planned_actions(planned_, report_, reported.rank, options_.waits);
+    if (is_cut()) {
+      reported.whole_step = report_.memory[static_cast<size_t>(place)];
+      reported.whole_step_micros = report_.micros;
+    }
+    return reported;
+  }
+
+  // The most micro-batches with which a rank at this place of the pipeline can be rehearsed here, as advice.
+  std::string fewer_micro_batches(int place) const {
+    for (int64_t micros = config_.micro_batches.value_or(report_.micros) / 2; micros >= 1; micros /= 2) {
+      try {
+        if (misfit_alone(job_.config, memory_with(micros)[static_cast<size_t>(place)]).empty())
+          return fmt::format(": --micro-batches {} fits", micros);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::BadInput) throw;  // the schedule needs more
+      }
+    }
+    return ", even with --micro-batches 1";
+  }
+
+  // What would have failed in the real run.
+  std::vector<std::string> failures_of(const std::vector<RehearsedRank>& ranks) const {
+    std::vector<std::string> failures;
+    for (const RehearsedRank& rank : ranks)
+      if (!rank.failure.empty()) failures.push_back(fmt::format("rank {}: {}", rank.rank, rank.failure));
+    try {
+      check_memory_limit(job_.config, report_.memory);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      failures.emplace_back(error.what());
+    }
+    if (const std::string misfit = misfit_of_hardware(); !misfit.empty()) failures.push_back(misfit);
+    return failures;
+  }
+
+  std::string misfit_of_hardware() const {
+    if (!report_.forecast) return {};
+    const auto most = std::max_element(
+        report_.memory.begin(), report_.memory.end(),
+        [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); });
+    if (report_.forecast->fits(most->predicted_total())) return {};
+    const Hardware& hardware = report_.forecast->hardware;
+    return fmt::format("pipeline rank {} needs {}, and {} has {} that can be used: {}",
+                       most - report_.memory.begin(), bytes_text(most->predicted_total()), hardware.name,
+                       bytes_text(static_cast<size_t>(hardware.usable_bytes())),
+                       what_would_fit_alone(job_.config, hardware.usable_bytes() / kBytesOfGiB));
+  }
+
+  const PretrainJob& job_;
+  const RehearseConfig& config_;
+  PlannedMachine machine_;
+  const PlannedRun& planned_;
+  PlanReport report_;
+  RehearseOptions options_;
+};
+
+// Rehearses `job`, if anything is left to train, with the costs of `plan`.
+int rehearse(const PretrainJob& job, PlanConfig plan, const RehearseConfig& config) {
+  if (!job.finished.empty()) {
+    fmt::print("trifold: {}; nothing is left to rehearse\n", job.finished);
+    return kDone;
+  }
+  const std::optional<std::string> json = plan.json;
+  plan.run = job.config;
+  return LanguageRehearsal(job, plan, config).run(json);
+}
+
+}  // namespace
+
+int run(const RehearsePretrainConfig& config) {
+  if (config.plan.json) check_writable_file("--json", *config.plan.json);
+  PretrainConfig run = laid_out(config.plan.run);
+  take_cores(run.mesh);
+  const PretrainJob job = prepare(std::move(run), RanksHere::OneAlone);
+  return rehearse(job, config.plan, config.rehearse);
+}
+
+int run(const RehearseFinetuneConfig& config) {
+  if (config.plan.json) check_writable_file("--json", *config.plan.json);
+  FinetuneConfig run = config.run;
+  take_cores(run.run.mesh);
+  const FinetuneJob job = prepare(std::move(run), RanksHere::OneAlone);
+  return rehearse(*job.run, config.plan, config.rehearse);
+}
+
+}  // namespace trifold::launch
