@@ -67,15 +67,17 @@ class Outputs(CommandsTest):
                   "--valid-data-path", "--task", "--data-schedule", "--chat-template", "--dpo-reference-model"}
         wanted = {}
         for name, (line, outputs) in JOBS.items():
-            command = name if name in ("plan-recommender", "evaluate-task") else "evaluate-recommender" if "recommender" in name else line[0]
+            own_name = ("plan-recommender", "evaluate-task", "rehearse-task", "rehearse-recommender")
+            command = name if name in own_name else "evaluate-recommender" if "recommender" in name else line[0]
             wanted.setdefault(command, set()).update(outputs)
+        wanted["rehearse"] |= wanted["rehearse-task"] | wanted["rehearse-recommender"]
         wanted["evaluate"] |= wanted["evaluate-recommender"] | wanted["evaluate-task"]  # its help has all
         commands = re.findall(r"^  ([a-z-]+) ", self.trifold("--help")[0], re.MULTILINE)
         for command in commands:
             if command in ("completion", "man-page"):
                 continue
             named = {"--" + option for option, _ in NAMES_FILES.findall(self.trifold(command, "--help")[0])}
-            of_run = OF_THE_RUN if command.startswith("plan") else set()
+            of_run = OF_THE_RUN | {"--predictions"} if command.startswith(("plan", "rehearse")) else set()
             self.assertEqual(named - inputs - UNWRITTEN - of_run, wanted.get(command, set()), command)
 
     def test_every_job_writes_its_outputs(self):

@@ -100,6 +100,8 @@ def unknown_options(text, options):
         known = set(options.get(command, ()))
         if command == "plan":  # which reads a recommender's options and a list of plans as well
             known |= options["plan-recommender"] | options["plan-lines"]
+        if command == "rehearse":
+            known |= options["rehearse-task"] | options["rehearse-recommender"]
         if command == "evaluate":
             known |= options["evaluate-recommender"] | options["evaluate-task"]
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", rest):

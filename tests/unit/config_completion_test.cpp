@@ -33,7 +33,7 @@ TEST(ConfigCompletion, OffersCommands) {
   EXPECT_EQ(completions("trifold p"), "pretrain plan preprocess plan-recommender plan-lines");
   EXPECT_EQ(
       completions("trifold \"\""),
-      "pretrain finetune generate evaluate evaluate-task serve inspect import-config reshard convert bench plan tokenize preprocess recommend "
+      "pretrain finetune generate evaluate evaluate-task serve inspect import-config reshard convert bench plan rehearse rehearse-task rehearse-recommender tokenize preprocess recommend "
       "plan-recommender score evaluate-recommender plan-lines report doctor completion man-page --help --version");
   EXPECT_EQ(completions("trifold completion \"\""), "bash");
 }

@@ -1,0 +1,92 @@
+// The options of rehearsals, and the command by which a plan names one.
+#include <gtest/gtest.h>
+
+#include "unit/config_testing.h"
+
+namespace trifold {
+namespace {
+
+const Words kModel{"--num-layers", "4",  "--hidden-size",      "128", "--num-attention-heads", "4",
+                   "--seq-length", "64", "--micro-batch-size", "2",   "--vocab-size",          "256"};
+
+RehearsePretrainConfig rehearsal(const Words& more) {
+  return std::get<RehearsePretrainConfig>(read(Words{"rehearse"} + kModel + more));
+}
+
+TEST(ConfigRehearse, RunsRandomTokensWithoutData) {
+  const RehearsePretrainConfig config = rehearsal({"--steps", "5"});
+  EXPECT_TRUE(config.plan.run.data.mock_data);
+  EXPECT_EQ(config.plan.run.batch.train_iters, 6);
+  EXPECT_FALSE(config.rehearse.only_ranks);
+  EXPECT_EQ(config.rehearse.wait, PeerWait::None);
+  const RehearsePretrainConfig real =
+      rehearsal({"--data-path", "t.txt", "--train-iters", "100", "--lr", "1e-3"});
+  EXPECT_FALSE(real.plan.run.data.mock_data);
+  EXPECT_EQ(real.plan.run.batch.train_iters, 100);
+}
+
+TEST(ConfigRehearse, ReadsRanksInTheirOrder) {
+  const RehearsePretrainConfig config =
+      rehearsal({"--ranks", "16", "--global-batch-size", "32", "--only-ranks", "15,0,8"});
+  EXPECT_EQ(config.rehearse.only_ranks->ranks, (std::vector<int>{15, 0, 8}));
+  EXPECT_EQ(config.rehearse.only_ranks->text(), "15,0,8");
+}
+
+TEST(ConfigRehearse, RefusesRanksThatDoNotExist) {
+  const auto refused = [](const Words& more) { return refusal_of(Words{"rehearse"} + kModel + more); };
+  expect_contains(
+      refused({"--only-ranks", "0,1"}),
+      "--only-ranks 0,1 names rank 1, but the mesh has 1 rank: give ranks from 0 to 0, or the mesh by "
+      "--ranks");
+  for (const char* text : {"", "x", "0,", "-1", "0 1"})
+    expect_contains(refused({"--only-ranks", text}),
+                    "give ranks from 0 on, separated by commas, such as 0,8,15");
+  expect_contains(refused({"--only-ranks", "0,0"}), "has rank 0 twice");
+  expect_contains(refused({"--steps", "0"}), "--steps 0");
+  expect_contains(refused({"--wait", "soon"}), "give one of none, planned");
+}
+
+// A rehearsal finds the mistakes that the run's own command finds.
+TEST(ConfigRehearse, ChecksTheRunAsItsOwnCommandDoes) {
+  const Words data{"--data-path", "t.txt", "--train-iters", "10", "--lr", "1e-3"};
+  for (const Words& wrong : {Words{"--save-interval", "5", "--split", "0,1,0"}, Words{"--min-lr", "1"},
+                             Words{"--ranks", "3", "--pp", "2"}}) {
+    const std::string run = refusal_of(Words{"pretrain"} + kModel + data + wrong);
+    EXPECT_EQ(refusal_of(Words{"rehearse"} + kModel + data + wrong), run);
+  }
+  expect_contains(refusal_of(Words{"rehearse"} + kModel + Words{"--moe-load-imbalance", "2"}),
+                  "no ranks share experts");
+}
+
+TEST(ConfigRehearse, ReadsEachKindOfRun) {
+  const RehearseRecommenderConfig clicks = std::get<RehearseRecommenderConfig>(
+      read({"rehearse", "--table-rows", "50-60", "--ranks", "8", "--only-ranks", "7", "--zipf", "0.9"}));
+  EXPECT_EQ(clicks.plan.run.mesh.ranks, 8);
+  EXPECT_EQ(clicks.rehearse.zipf, 0.9);
+  const Words task{"rehearse", "--task", "lm", "--load", "d", "--micro-batch-size", "2"};
+  const RehearseFinetuneConfig tuned = std::get<RehearseFinetuneConfig>(
+      read(task + Words{"--train-data", "t.jsonl", "--lr", "1e-4", "--train-iters", "9"}));
+  EXPECT_EQ(tuned.run.train_data, "t.jsonl");
+  expect_contains(refusal_of(task + Words{"--valid-data", "t.jsonl"}),
+                  "a rehearsal trains, and --train-data is not given");
+}
+
+TEST(ConfigRehearse, IsNamedByAPlan) {
+  const PlanConfig plan = std::get<PlanConfig>(read(
+      Words{"plan"} + kModel +
+      Words{"--ranks", "2", "--json", "plan.json", "--records", "--data-path", "my text.txt", "--bf16"}));
+  const Words words = plan.rehearsal_words;
+  EXPECT_EQ(std::count(words.begin(), words.end(), "'my text.txt'"), 1);
+  EXPECT_EQ(std::count(words.begin(), words.end(), "--bf16"), 1);
+  for (const char* unknown : {"--json", "--records", "plan.json"})
+    EXPECT_EQ(std::count(words.begin(), words.end(), unknown), 0) << unknown;
+  Words given = words;
+  std::replace(given.begin(), given.end(), std::string("'my text.txt'"), std::string("my text.txt"));
+  const RehearsePretrainConfig same = std::get<RehearsePretrainConfig>(read(Words{"rehearse"} + given));
+  EXPECT_EQ(same.plan.run.mesh.ranks, 2);
+  EXPECT_TRUE(same.plan.run.precision.bf16);
+  EXPECT_EQ(same.plan.run.data.data_path, (Words{"my text.txt"}));
+}
+
+}  // namespace
+}  // namespace trifold
