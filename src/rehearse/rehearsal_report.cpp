@@ -87,6 +87,18 @@ void add_call_lines(std::vector<std::string>& lines, const RehearsedRank& rank) 
                                 call.planned_seconds > 0 ? seconds_text(call.planned_seconds) : "-"));
 }
 
+// "rank 24     pipeline rank 3, 3 steps of 2 micro-batches: 1.500 s a step alone"; recommenders have no pipeline.
+std::string head_of(const RehearsedRank& rank) {
+  const bool has_pipeline = rank.micro_batches > 0 || rank.pipeline_rank > 0;
+  std::string head = fmt::format("rank {:<6}", rank.rank);
+  if (has_pipeline) head += fmt::format(" pipeline rank {}", rank.pipeline_rank);
+  if (rank.steps == 0) return head;
+  head += fmt::format("{} {} step{}", has_pipeline ? "," : "", rank.steps, rank.steps == 1 ? "" : "s");
+  if (rank.micro_batches > 0)
+    head += fmt::format(" of {} micro-batch{}", rank.micro_batches, rank.micro_batches == 1 ? "" : "es");
+  return head + fmt::format(": {} a step alone", seconds_text(rank.step_seconds));
+}
+
 // "measured on rank 8", "as stage 0 of rank 0, scaled by the plan"
 std::string source_text(const StageSource& source) {
   return source.scaled ? fmt::format("as stage {} on rank {}, scaled by the plan", source.stage, source.rank)
@@ -134,12 +146,7 @@ std::vector<std::optional<double>> planned_actions(const PlannedRun& planned, co
 std::vector<std::string> rank_lines(const ReportedRank& reported) {
   const RehearsedRank& rank = reported.rank;
   std::vector<std::string> lines;
-  std::string head = fmt::format("rank {:<6} pipeline rank {}", rank.rank, rank.pipeline_rank);
-  if (rank.steps > 0)
-    head += fmt::format(", {} step{} of {} micro-batch{}: {} a step alone", rank.steps,
-                        rank.steps == 1 ? "" : "s", rank.micro_batches, rank.micro_batches == 1 ? "" : "es",
-                        seconds_text(rank.step_seconds));
-  lines.push_back(std::move(head));
+  lines.push_back(head_of(rank));
   for (const std::string& line : rank.loaded) lines.push_back("loaded      " + line);
   for (const std::string& line : rank.notes) lines.push_back("note        " + line);
   if (!rank.failure.empty()) lines.push_back("fails       " + rank.failure);

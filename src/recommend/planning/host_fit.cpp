@@ -124,4 +124,14 @@ void check_host_fits(const RecommendConfig& config, const RecommenderSetup& setu
   check_host_fits(config, setup, memory_for_ranks(setup.device == ComputeDevice::Cuda));
 }
 
+std::string misfit_alone(const RecommendConfig& config, const RecommenderSetup& setup, int rank) {
+  const bool has_device = setup.device == ComputeDevice::Cuda;
+  const size_t host = memory_for_ranks(has_device);
+  const RecommenderMemory memory = memory_of_run(setup, config.mesh.ranks)[static_cast<size_t>(rank)];
+  if (host == 0 || memory.on_host(has_device) <= host) return {};
+  return fmt::format("needs {} ({}), and this host has {}: {}", bytes_text(memory.on_host(has_device)),
+                     parts_of(memory, has_device), bytes_text(host),
+                     what_would_fit(Ways(config, setup, 1, host)));
+}
+
 }  // namespace trifold
