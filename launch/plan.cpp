@@ -333,7 +333,7 @@ int run(const PlanConfig& given) {
   for (const std::string& line : size_lines(sizes)) fmt::print("{}\n", line);
   for (const std::string& line : widths) fmt::print("width       {}\n", line);
   print_records(records);
-  print_rehearsal_command(config.rehearsal_words);
+  if (config.assume.empty()) print_rehearsal_command(config.rehearsal_words);
   if (config.schedule_csv) write_file("--schedule-csv", *config.schedule_csv, actions);
   if (config.svg)
     write_file("--svg", *config.svg,

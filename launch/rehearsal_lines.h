@@ -4,7 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "config/fields/config.h"
+
 namespace trifold::launch {
+
+// Gives a rank that is rehearsed alone the cores that it would have among the --ranks-per-node ranks of a host like this
+// one, or all, unless the options give it a number.
+void take_cores(MeshConfig& mesh);
 
 void print_lines(const std::vector<std::string>& lines);
 

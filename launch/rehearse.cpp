@@ -9,7 +9,6 @@
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/read_json.h"
-#include "core/thread_pool.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/plan_search.h"
@@ -28,11 +27,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kBytesOfGiB = 1024.0 * 1024.0 * 1024.0;
-
-// A rank alone has all cores of this host, unless the options say otherwise.
-void take_cores(MeshConfig& mesh) {
-  if (!mesh.threads_per_rank && mesh.device != ComputeDevice::Cuda) mesh.threads_per_rank = available_cores();
-}
 
 // The ranks of the first, the fullest and the last pipeline stage, at the first place of the other axes.
 std::vector<int> default_ranks(const MeshSizes& sizes, const std::vector<MemoryReport>& memory) {

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/read_json.h"
-#include "core/thread_pool.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
 #include "launch/rehearsal_lines.h"
@@ -71,8 +70,7 @@ ReportedRank rehearse(const RecommendJob& job, const RecommendPlan& plan, int ra
 int run(const RehearseRecommenderConfig& config) {
   if (config.plan.json) check_writable_file("--json", *config.plan.json);
   PlanRecommenderConfig planned = config.plan;
-  if (!planned.run.mesh.threads_per_rank && planned.run.mesh.device != ComputeDevice::Cuda)
-    planned.run.mesh.threads_per_rank = available_cores();
+  take_cores(planned.run.mesh);
   const RecommendJob job = prepare(planned.run, RanksHere::OneAlone);
   if (!job.finished.empty()) {
     fmt::print("trifold: {}; nothing is left to rehearse\n", job.finished);
