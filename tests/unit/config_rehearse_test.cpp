@@ -19,6 +19,7 @@ TEST(ConfigRehearse, RunsRandomTokensWithoutData) {
   EXPECT_EQ(config.plan.run.batch.train_iters, 6);
   EXPECT_FALSE(config.rehearse.only_ranks);
   EXPECT_EQ(config.rehearse.wait, PeerWait::None);
+  EXPECT_EQ(rehearsal({"--lr-warmup-iters", "50"}).plan.run.batch.train_iters, 51);
   const RehearsePretrainConfig real =
       rehearsal({"--data-path", "t.txt", "--train-iters", "100", "--lr", "1e-3"});
   EXPECT_FALSE(real.plan.run.data.mock_data);

@@ -68,13 +68,20 @@ bool names_data(const DataConfig& data) {
          !data.valid_data_path.empty();
 }
 
+// The steps of a run whose length is not given: enough for the rehearsal and for a schedule of the learning rate.
+int64_t least_steps(const LrConfig& lr, int64_t steps) {
+  return std::max(
+      {steps, lr.lr_warmup_iters + lr.lr_wsd_decay_iters.value_or(0) + 1, lr.lr_decay_iters.value_or(0)});
+}
+
 // The run of a rehearsal, which like a plan can do without data and without a length.
 PretrainConfig run_of(const RehearsePretrainConfig& config) {
   PretrainConfig run = config.plan.run;
+  BatchConfig& batch = run.batch;
   if (!names_data(run.data)) run.data.mock_data = true;
-  const bool has_length = run.batch.train_epochs || run.batch.train_samples;
-  if (!has_length && run.batch.train_iters > 0)
-    run.batch.train_iters = std::max(run.batch.train_iters, config.rehearse.steps + 1);
+  const int64_t steps = config.rehearse.steps + 1;
+  if (batch.train_iters == PlanConfig().run.batch.train_iters && !batch.train_epochs && !batch.train_samples)
+    batch.train_iters = least_steps(run.lr, steps);
   return run;
 }
 
