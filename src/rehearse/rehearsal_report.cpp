@@ -15,13 +15,21 @@ using Json = nlohmann::ordered_json;
 
 // A category of memory, planned and held.
 struct MemoryRow {
-  const char* name;
-  const char* key;  // in JSON
+  std::string name, key;  // as text, and in JSON
   size_t planned, held;
-  bool counted = true;  // in the sum
 };
 
+// "table state" -> "table_state_bytes"
+std::string key_of(std::string name) {
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name + "_bytes";
+}
+
 std::vector<MemoryRow> memory_rows(const RehearsedRank& rank) {
+  std::vector<MemoryRow> parts;
+  for (const MemoryPart& part : rank.parts)
+    parts.push_back({part.name, key_of(part.name), part.planned, part.held});
+  if (!parts.empty()) return parts;
   const MemoryReport &planned = rank.planned, &held = rank.held;
   return {{"weights", "weight_bytes", planned.parameters, held.parameters},
           {"gradients", "gradient_bytes", planned.gradients, held.gradients},
@@ -29,7 +37,7 @@ std::vector<MemoryRow> memory_rows(const RehearsedRank& rank) {
           {"activations", "activation_bytes", planned.predicted_activations, held.predicted_activations},
           {"work space", "workspace_bytes", planned.workspace, held.workspace},
           {"all", "bytes", planned.predicted_total(), held.predicted_total()},
-          {"off-loaded", "offloaded_bytes", planned.offloaded, held.offloaded, false}};
+          {"off-loaded", "offloaded_bytes", planned.offloaded, held.offloaded}};
 }
 
 // "the same", "+1.00 MiB (+0.25 %)"

@@ -58,6 +58,15 @@ TEST(RehearsalReport, NamesTheWholeStepAndFailures) {
   expect_has(text, "fails       it does not fit\n");
 }
 
+TEST(RehearsalReport, ShowsCategoriesOfOtherKindsOfRuns) {
+  ReportedRank reported = a_rank();
+  reported.rank.parts = {{"table state", 3 * kMiB, 2 * kMiB}};
+  const std::string text = text_of(reported);
+  expect_has(text, "table state    3.00 MiB     2.00 MiB  -1.00 MiB (-33.33 %)\n");
+  EXPECT_EQ(text.find("weights"), std::string::npos) << text;
+  EXPECT_EQ(to_json(reported)["memory"]["held"]["table_state_bytes"], 2 * kMiB);
+}
+
 TEST(RehearsalReport, WritesTheSameFigures) {
   const auto json = to_json(a_rank());
   EXPECT_EQ(json["rank"], 24);
