@@ -100,7 +100,8 @@ TEST(ConfigCommandLine, NamesTheNearestOption) {
                   "unknown option --output-format: it is an option of trifold score");
   expect_contains(
       refusal_of({"inspect", "d", "--table-rows", "3"}),
-      "unknown option --table-rows: it is an option of trifold recommend, trifold plan-recommender");
+      "unknown option --table-rows: it is an option of trifold rehearse-recommender, trifold recommend, "
+      "trifold plan-recommender");
   expect_lacks(text, "17");
 }
 

@@ -9,6 +9,9 @@
 namespace trifold::test {
 namespace {
 
+constexpr int kMicros = 16;
+constexpr double kStep = 1 + kMicros * (3 + 5) + 2 + 0.5;  // of the measurements below
+
 // A GPT of 8 layers on 2 pipeline ranks, whose messages take no time worth mentioning.
 PlanConfig two_stages(int tensor = 1) {
   PretrainConfig run = gpt_of({8, 32, 4, 16, 64}, 2 * tensor);
@@ -16,7 +19,7 @@ PlanConfig two_stages(int tensor = 1) {
   run.mesh.tensor_model_parallel_size = tensor;
   run.mesh.pipeline_model_parallel_size = 2;
   run.batch.micro_batch_size = 1;
-  run.batch.global_batch_size = 4;
+  run.batch.global_batch_size = kMicros;  // most actions are of whole stages
   PlanConfig config = plan_config(run);
   config.link_bandwidth = 1e12;
   config.link_latency = 0;
@@ -47,15 +50,15 @@ class RehearsedTensorRanks : public RehearsedStepTest {
   RehearsedTensorRanks() : RehearsedStepTest(2) {}
 };
 
-// 1F1B: the second stage is busy from the end of the first forward on, 4 x (3 + 5) s; then the first has its last
+// 1F1B: the second stage is busy from the end of the first forward on, (3 + 5) s for each micro-batch; then the first has its last
 // backward and its update.
 TEST_F(RehearsedStepTest, PutsMeasuredTimesIntoTheWholePlan) {
   const std::vector<RehearsedRank> ranks{rank_with(0, 0, 1, 2, 0.5), rank_with(1, 1, 3, 5, 0.25)};
   const auto step = simulate_rehearsed(planned_, report_, ranks, false);
   ASSERT_TRUE(step);
-  EXPECT_NEAR(step->seconds, 1 + 4 * (3 + 5) + 2 + 0.5, 1e-6);
-  EXPECT_NEAR(step->tokens_per_second, 4 * 16 / 35.5, 1e-6);
-  EXPECT_NEAR(step->mfu, report_.flops / (35.5 * 2 * 150e12), 1e-6 * step->mfu);
+  EXPECT_NEAR(step->seconds, kStep, 1e-6);
+  EXPECT_NEAR(step->tokens_per_second, kMicros * 16 / kStep, 1e-6);
+  EXPECT_NEAR(step->mfu, report_.flops / (kStep * 2 * 150e12), 1e-6 * step->mfu);
   EXPECT_EQ(step->sources, (std::vector<StageSource>{{0, 0, false}, {1, 1, false}}));
 }
 
@@ -64,7 +67,7 @@ TEST_F(RehearsedStepTest, TheSlowerOfTwoRanksOfAStageCounts) {
                                          rank_with(3, 1, 3, 5, 0.25)};
   const auto step = simulate_rehearsed(planned_, report_, ranks, false);
   ASSERT_TRUE(step);
-  EXPECT_NEAR(step->seconds, 35.5, 1e-6);
+  EXPECT_NEAR(step->seconds, kStep, 1e-6);
   EXPECT_EQ(step->sources[1].rank, 3);
 }
 
@@ -76,7 +79,7 @@ TEST_F(RehearsedStepTest, ScalesStagesThatWereNotRehearsed) {
   ASSERT_GT(f, 1);
   const auto step = simulate_rehearsed(planned_, report_, ranks, false);
   ASSERT_TRUE(step);
-  EXPECT_NEAR(step->seconds, 1 + 4 * (f + b) + 2, 1e-6);
+  EXPECT_NEAR(step->seconds, 1 + kMicros * (f + b) + 2, 1e-6);
   EXPECT_EQ(step->sources, (std::vector<StageSource>{{0, 0, false}, {0, 0, true}}));
 }
 
@@ -84,10 +87,10 @@ TEST_F(RehearsedStepTest, ScalesStagesThatWereNotRehearsed) {
 TEST_F(RehearsedTensorRanks, AddsPlannedCollectivesThatWereNotWaitedFor) {
   const std::vector<RehearsedRank> ranks{rank_with(0, 0, 1, 2, 0.5), rank_with(2, 1, 3, 5, 0.25)};
   const StageCalls &first = report_.calls[0], &last = report_.calls[1];
-  const double calls = first.f + first.i + first.w + 4 * (last.f + last.i + last.w);
+  const double calls = first.f + first.i + first.w + kMicros * (last.f + last.i + last.w);
   ASSERT_GT(calls, 0.1);
-  EXPECT_NEAR(simulate_rehearsed(planned_, report_, ranks, true)->seconds, 35.5, 1e-6);
-  EXPECT_NEAR(simulate_rehearsed(planned_, report_, ranks, false)->seconds, 35.5 + calls, 1e-6);
+  EXPECT_NEAR(simulate_rehearsed(planned_, report_, ranks, true)->seconds, kStep, 1e-6);
+  EXPECT_NEAR(simulate_rehearsed(planned_, report_, ranks, false)->seconds, kStep + calls, 1e-6);
 }
 
 TEST_F(RehearsedTensorRanks, ComparesActionsWithWhatTheyContain) {

@@ -147,7 +147,10 @@ std::string usage_line(const CommandInfo& command) {
 
 namespace {
 
-std::string title(const std::string& words) { return fmt::format("\n== {} ==\n", words); }
+std::string title(const std::string& words, size_t width) {
+  constexpr size_t kMarks = 6;
+  return fmt::format("\n== {} ==\n", fmt::join(lines_of(words, width - kMarks), "\n   "));
+}
 
 // The options of a command and of the commands that its name selects with other options.
 std::string options_of_kinds(const OptionTable& table, const std::vector<const CommandInfo*>& others,
@@ -158,12 +161,12 @@ std::string options_of_kinds(const OptionTable& table, const std::vector<const C
   std::string without;
   for (const CommandInfo* other : others)
     without += (without.empty() ? "" : " and ") + options_that_select(*other, "and");
-  std::string text = title("For all") + options_text(table, width, is_shared) +
-                     options_text(common_options(), width) + title("Without " + without) +
+  std::string text = title("For all", width) + options_text(table, width, is_shared) +
+                     options_text(common_options(), width) + title("Without " + without, width) +
                      options_text(table, width, is_own);
   for (const CommandInfo* other : others)
     other->with_table([&](const OptionTable& other_table) {
-      text += title(fmt::format("With {}: {}", options_that_select(*other, "or"), other->name)) +
+      text += title(fmt::format("With {}: {}", options_that_select(*other, "or"), other->name), width) +
               options_text(other_table, width, is_own);
     });
   return text;
