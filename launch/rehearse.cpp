@@ -89,8 +89,9 @@ class LanguageRehearsal {
  private:
   void print_head() const {
     const MeshSizes& sizes = planned_.sizes();
-    fmt::print("mesh        dp {} x cp {} x pp {} x tp {} = {} ranks{}\n", sizes[Axis::Dp], sizes[Axis::Cp],
-               sizes[Axis::Pp], sizes[Axis::Tp], sizes.ranks(), experts_text(sizes));
+    fmt::print("mesh        dp {}{} x pp {} x tp {} = {} ranks{}\n", sizes[Axis::Dp],
+               sizes[Axis::Cp] > 1 ? fmt::format(" x cp {}", sizes[Axis::Cp]) : "", sizes[Axis::Pp],
+               sizes[Axis::Tp], sizes.ranks(), experts_text(sizes));
     fmt::print("schedule    {}, {} micro-batch{} of {} a step on each pipeline\n", report_.schedule,
                report_.micros, report_.micros == 1 ? "" : "es", job_.config.batch.micro_batch_size);
     fmt::print("checks      options, {}, {} and outputs: as the run would start\n",
@@ -147,7 +148,7 @@ class LanguageRehearsal {
         if (error.kind() != ErrorKind::BadInput) throw;  // the schedule needs more
       }
     }
-    return ", even with --micro-batches 1";
+    return "; fewer --micro-batches do not help, but " + what_would_fit_alone(job_.config);
   }
 
   // What would have failed in the real run.

@@ -57,6 +57,7 @@ ReportedRank rehearse(const RecommendJob& job, const RecommendPlan& plan, int ra
   ReportedRank reported;
   if (const std::string misfit = misfit_alone(job.config, plan.setup, rank); !misfit.empty()) {
     reported.rank.rank = rank;
+    reported.rank.parts = {{"all", plan.memory[static_cast<size_t>(rank)].total(), 0}};
     reported.rank.failure = "it " + misfit;
   } else {
     reported.rank = rehearse_rank(job, rank, options);

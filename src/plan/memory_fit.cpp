@@ -260,6 +260,11 @@ void check_own_device(const PretrainConfig& config, const std::vector<MemoryRepo
       what_would_fit(config, {gib(device), 1, "devices"}));
 }
 
+// The memory for a rank alone on this host; 0: unknown.
+size_t memory_of_one(const MeshConfig& mesh) {
+  return mesh.device == ComputeDevice::Cuda ? cuda_device_memory(0) : host_memory();
+}
+
 }  // namespace
 
 RunSpec run_spec_here(const PretrainConfig& config) {
@@ -292,15 +297,15 @@ void check_memory_fits(const PretrainConfig& config, const PlannedRuns& planned)
 }
 
 std::string misfit_alone(const PretrainConfig& config, const MemoryReport& memory) {
-  const bool on_device = config.mesh.device == ComputeDevice::Cuda;
-  const size_t here = on_device ? cuda_device_memory(0) : host_memory();
+  const size_t here = memory_of_one(config.mesh);
   if (here == 0 || memory.predicted_total() <= here) return {};
   return fmt::format("needs {} ({}), and {} has {}", bytes_text(memory.predicted_total()), parts_of(memory),
-                     on_device ? "the device" : "this host", bytes_text(here));
+                     config.mesh.device == ComputeDevice::Cuda ? "the device" : "this host",
+                     bytes_text(here));
 }
 
-std::string what_would_fit_alone(const PretrainConfig& config, double gib) {
-  return what_would_fit(config, {gib});
+std::string what_would_fit_alone(const PretrainConfig& config, std::optional<double> memory_gib) {
+  return what_would_fit(config, {memory_gib.value_or(gib(memory_of_one(config.mesh)))});
 }
 
 }  // namespace trifold

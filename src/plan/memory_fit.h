@@ -3,6 +3,7 @@
 // planning again with smaller micro-batches, recomputation, ZeRO and more ranks.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,8 @@ void check_memory_limit(const PretrainConfig& config, const std::vector<MemoryRe
 // "needs 40.00 GiB (weights ...), and this host has 22.00 GiB". Empty if it can, or if the host's memory is unknown.
 std::string misfit_alone(const PretrainConfig& config, const MemoryReport& memory);
 
-// Changes of options with which each rank would fit into `gib` GiB of its own: "it fits with --zero-stage 1 (12.00 GiB a
-// rank), or with ...". Plans many variants of the run.
-std::string what_would_fit_alone(const PretrainConfig& config, double gib);
+// Changes of options with which each rank would fit into this many GiB of its own (absent: what misfit_alone compares with):
+// "it fits with --zero-stage 1 (12.00 GiB a rank), or with ...". Plans many variants of the run.
+std::string what_would_fit_alone(const PretrainConfig& config, std::optional<double> memory_gib = {});
 
 }  // namespace trifold

@@ -53,11 +53,16 @@ std::string difference_text(size_t planned, size_t held) {
 
 void add_memory_lines(std::vector<std::string>& lines, const ReportedRank& reported) {
   const RehearsedRank& rank = reported.rank;
-  lines.push_back(fmt::format("memory      {:>13} {:>12}  {}", "planned", "held", "difference"));
-  for (const MemoryRow& row : memory_rows(rank)) {
+  const std::vector<MemoryRow> rows = memory_rows(rank);
+  const bool began = std::any_of(rows.begin(), rows.end(), [](const MemoryRow& row) { return row.held > 0; });
+  lines.push_back(began ? fmt::format("memory      {:>13} {:>12}  {}", "planned", "held", "difference")
+                        : fmt::format("memory      {:>13}", "planned"));
+  for (const MemoryRow& row : rows) {
     if (row.planned == 0 && row.held == 0) continue;
-    lines.push_back(fmt::format("  {:<11} {:>11} {:>12}  {}", row.name, bytes_text(row.planned),
-                                bytes_text(row.held), difference_text(row.planned, row.held)));
+    std::string line = fmt::format("  {:<11} {:>11}", row.name, bytes_text(row.planned));
+    if (began)
+      line += fmt::format(" {:>12}  {}", bytes_text(row.held), difference_text(row.planned, row.held));
+    lines.push_back(std::move(line));
   }
   if (rank.resident_bytes > 0)
     lines.push_back(fmt::format("  the process grew by {} at most", bytes_text(rank.resident_bytes)));
@@ -71,16 +76,16 @@ void add_action_lines(std::vector<std::string>& lines, const ReportedRank& repor
   const std::vector<MeasuredAction>& actions = reported.rank.actions;
   if (actions.empty()) return;
   lines.push_back(
-      fmt::format("actions     {:>7} {:>12} {:>12}  {}", "a step", "planned", "measured", "ratio"));
+      fmt::format("actions        {:>7} {:>12} {:>12}  {}", "a step", "planned", "measured", "ratio"));
   for (size_t i = 0; i < actions.size(); ++i) {
     const MeasuredAction& action = actions[i];
     const std::optional<double> planned =
         i < reported.planned_actions.size() ? reported.planned_actions[i] : std::nullopt;
     const bool compared = planned && *planned > 0;
-    lines.push_back(fmt::format("  {:<11} {:>5} {:>12} {:>12}  {}",
+    lines.push_back(fmt::format("  {:<14} {:>5} {:>12} {:>12}{}",
                                 fmt::format("{}{}", action.stage, name_of(action.kind)), action.count,
                                 compared ? seconds_text(*planned) : "-", seconds_text(action.median_seconds),
-                                compared ? fmt::format("{:.3g}", action.median_seconds / *planned) : ""));
+                                compared ? fmt::format("  {:.3g}", action.median_seconds / *planned) : ""));
   }
 }
 
@@ -97,12 +102,13 @@ void add_call_lines(std::vector<std::string>& lines, const RehearsedRank& rank) 
 
 // "rank 24     pipeline rank 3, 3 steps of 2 micro-batches: 1.500 s a step alone"; recommenders have no pipeline.
 std::string head_of(const RehearsedRank& rank) {
-  const bool has_pipeline = rank.micro_batches > 0 || rank.pipeline_rank > 0;
-  std::string head = fmt::format("rank {:<6}", rank.rank);
-  if (has_pipeline) head += fmt::format(" pipeline rank {}", rank.pipeline_rank);
+  const bool has_pipeline = rank.parts.empty();
+  std::string head = fmt::format("rank {}", rank.rank);
+  if (has_pipeline) head = fmt::format("{:<11} pipeline rank {}", head, rank.pipeline_rank);
   if (rank.steps == 0) return head;
+  if (!has_pipeline) head = fmt::format("{:<11}", head);
   head += fmt::format("{} {} step{}", has_pipeline ? "," : "", rank.steps, rank.steps == 1 ? "" : "s");
-  if (rank.micro_batches > 0)
+  if (has_pipeline)
     head += fmt::format(" of {} micro-batch{}", rank.micro_batches, rank.micro_batches == 1 ? "" : "es");
   return head + fmt::format(": {} a step alone", seconds_text(rank.step_seconds));
 }

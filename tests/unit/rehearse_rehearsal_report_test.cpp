@@ -40,8 +40,8 @@ TEST(RehearsalReport, ComparesARankWithItsPlan) {
   expect_has(text, "weights        4.00 MiB     4.00 MiB  the same\n");
   expect_has(text, "activations    8.00 MiB     9.00 MiB  +1.00 MiB (+12.50 %)\n");
   expect_has(text, "all           12.00 MiB    13.00 MiB  +1.00 MiB (+8.33 %)\n");
-  expect_has(text, "3F              2   200.000 ms   250.000 ms  1.25\n");
-  expect_has(text, "3SEND_B         2            -     1.000 ms  \n");
+  expect_has(text, "3F                 2   200.000 ms   250.000 ms  1.25\n");
+  expect_has(text, "3SEND_B            2            -     1.000 ms\n");
   expect_has(text, "all_reduce     tp");
   EXPECT_EQ(text.find("gradients"), std::string::npos) << text;  // a category that is empty
   EXPECT_EQ(text.find("fails"), std::string::npos) << text;
@@ -62,9 +62,12 @@ TEST(RehearsalReport, ShowsCategoriesOfOtherKindsOfRuns) {
   ReportedRank reported = a_rank();
   reported.rank.parts = {{"table state", 3 * kMiB, 2 * kMiB}};
   const std::string text = text_of(reported);
+  expect_has(text, "rank 24     3 steps: 1.500 s a step alone\n");
   expect_has(text, "table state    3.00 MiB     2.00 MiB  -1.00 MiB (-33.33 %)\n");
   EXPECT_EQ(text.find("weights"), std::string::npos) << text;
   EXPECT_EQ(to_json(reported)["memory"]["held"]["table_state_bytes"], 2 * kMiB);
+  reported.rank.parts[0].held = 0;  // the rank did not begin
+  expect_has(text_of(reported), "table state    3.00 MiB\n");
 }
 
 TEST(RehearsalReport, WritesTheSameFigures) {
