@@ -148,7 +148,7 @@ class LanguageRehearsal {
         if (error.kind() != ErrorKind::BadInput) throw;  // the schedule needs more
       }
     }
-    return "; fewer --micro-batches do not help, but " + what_would_fit_alone(job_.config);
+    return "; fewer --micro-batches do not help; " + what_would_fit_alone(job_.config);
   }
 
   // What would have failed in the real run.
