@@ -103,14 +103,14 @@ void add_call_lines(std::vector<std::string>& lines, const RehearsedRank& rank) 
 // "rank 24     pipeline rank 3, 3 steps of 2 micro-batches: 1.500 s a step alone"; recommenders have no pipeline.
 std::string head_of(const RehearsedRank& rank) {
   const bool has_pipeline = rank.parts.empty();
-  std::string head = fmt::format("rank {}", rank.rank);
-  if (has_pipeline) head = fmt::format("{:<11} pipeline rank {}", head, rank.pipeline_rank);
-  if (rank.steps == 0) return head;
-  if (!has_pipeline) head = fmt::format("{:<11}", head);
-  head += fmt::format("{} {} step{}", has_pipeline ? "," : "", rank.steps, rank.steps == 1 ? "" : "s");
+  std::string line = fmt::format("rank {}", rank.rank);
+  if (has_pipeline) line = fmt::format("{:<11} pipeline rank {}", line, rank.pipeline_rank);
+  if (rank.steps == 0) return line;
+  if (!has_pipeline) line = fmt::format("{:<11}", line);
+  line += fmt::format("{} {} step{}", has_pipeline ? "," : "", rank.steps, rank.steps == 1 ? "" : "s");
   if (has_pipeline)
-    head += fmt::format(" of {} micro-batch{}", rank.micro_batches, rank.micro_batches == 1 ? "" : "es");
-  return head + fmt::format(": {} a step alone", seconds_text(rank.step_seconds));
+    line += fmt::format(" of {} micro-batch{}", rank.micro_batches, rank.micro_batches == 1 ? "" : "es");
+  return line + fmt::format(": {} a step alone", seconds_text(rank.step_seconds));
 }
 
 // "measured on rank 8", "as stage 0 of rank 0, scaled by the plan"

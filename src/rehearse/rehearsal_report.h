@@ -1,4 +1,4 @@
-// The report of a rehearsal: what each rank held, did and took beside the plan, and the step of the whole mesh, as lines
+// The report of a rehearsal: what each rank held, did and took, compared with the plan, and the step of the whole mesh, as lines
 // of text and as JSON. For runs of every kind.
 #pragma once
 
@@ -27,7 +27,7 @@ struct ReportedRank {
 std::vector<std::optional<double>> planned_actions(const PlannedRun& planned, const PlanReport& report,
                                                    const RehearsedRank& rank, bool waited);
 
-// The tables of one rank. A rank that failed has those of what it had done before.
+// The tables of one rank. A rank that failed has the tables of what it had done before.
 std::vector<std::string> rank_lines(const ReportedRank& reported);
 
 // The simulated step of the whole mesh. `unit` is what a step's tokens are called.

@@ -2,7 +2,7 @@
 //
 // A stage that was rehearsed costs what its actions took. A stage that was not costs what the rehearsed stage most like
 // it took, scaled by what the plan says of both. "Like" is, in this order: the same kinds of blocks, the same kinds of
-// layers, any; the nearest of several. Each part of a step (F, I, W, B, STEP) is scaled by itself.
+// layers, any; the nearest of several. Each part of a step (F, I, W, B, STEP) is scaled alone.
 //
 // A rank without peers waits for nobody, so the times of collectives are the plan's: they are added to what was
 // measured, unless the ranks waited for them (--wait planned), and so are messages between stages and reductions.
@@ -22,7 +22,7 @@ namespace trifold {
 struct StageSource {
   int rank = 0;         // the rank that was rehearsed
   int stage = 0;        // the stage it measured
-  bool scaled = false;  // whether that is another stage
+  bool scaled = false;  // the measured stage is another one
   bool operator==(const StageSource&) const = default;
 };
 

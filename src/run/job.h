@@ -27,7 +27,7 @@ enum class RunEnd {
 
 // The ranks of a mesh that this host runs.
 enum class RanksHere {
-  All,       // those that the launcher started, or all as threads
+  All,       // the ranks that the launcher started, or all as threads
   OneAlone,  // one at a time, without its peers (src/rehearse): the memory of the others is not checked
 };
 

@@ -71,7 +71,7 @@ TEST_F(RehearsedStepTest, TheSlowerOfTwoRanksOfAStageCounts) {
   EXPECT_EQ(step->sources[1].rank, 3);
 }
 
-// The last stage, with the head, costs what the first measured, as much longer as the plan says of its parts.
+// The last stage, with the head, costs what the first measured, scaled by the ratio of their planned times.
 TEST_F(RehearsedStepTest, ScalesStagesThatWereNotRehearsed) {
   const std::vector<RehearsedRank> ranks{rank_with(0, 0, 1, 2, 0)};
   const StageCost &first = report_.costs.stages[0], &last = report_.costs.stages[1];
@@ -83,7 +83,7 @@ TEST_F(RehearsedStepTest, ScalesStagesThatWereNotRehearsed) {
   EXPECT_EQ(step->sources, (std::vector<StageSource>{{0, 0, false}, {0, 0, true}}));
 }
 
-// A rank alone waits for no collective unless it is told to.
+// A rank alone waits for no collective without --wait planned.
 TEST_F(RehearsedTensorRanks, AddsPlannedCollectivesThatWereNotWaitedFor) {
   const std::vector<RehearsedRank> ranks{rank_with(0, 0, 1, 2, 0.5), rank_with(2, 1, 3, 5, 0.25)};
   const StageCalls &first = report_.calls[0], &last = report_.calls[1];

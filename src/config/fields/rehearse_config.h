@@ -14,7 +14,7 @@ namespace trifold {
 
 // What a rehearsed rank waits for where it would wait for its peers.
 enum class PeerWait {
-  None,     // nothing: what peers would send is there at once
+  None,     // nothing: what peers would send arrives at once
   Planned,  // as long as the plan assumes that the transfer takes
 };
 template <>
@@ -35,15 +35,15 @@ struct RankList {
 
 // What is rehearsed, for every kind of run.
 struct RehearseConfig {
-  std::optional<RankList> only_ranks;  // the ranks of the first, the fullest and the last pipeline stage
+  std::optional<RankList> only_ranks;  // absent: the first, the fullest and the last pipeline stage
   PeerWait wait = PeerWait::None;
   int64_t steps = 3;                     // steps that are measured, after one that is not
-  std::optional<int64_t> micro_batches;  // of a step; the run's
+  std::optional<int64_t> micro_batches;  // micro-batches of a step; the run's
   double zipf = 1.05;                    // recommenders: exponent of the law of the ids that peers would send
 };
 
 // `trifold rehearse` of a language model that is trained from its options. `plan.run` is the run; the costs in `plan`
-// are those with which the measured ones are compared, and its moe_load_imbalance decides how many rows of experts
+// are compared with the measured ones, and its moe_load_imbalance decides how many rows of experts
 // arrive.
 struct RehearsePretrainConfig {
   PlanConfig plan;

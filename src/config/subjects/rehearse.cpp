@@ -11,10 +11,9 @@ void add_rehearsal(OptionTable& table, RehearseConfig& config) {
            "Comma-separated list of the ranks that are run, one after the other, each alone.")
       .takes("RANK,...")
       .absent("the first rank of the first, of the fullest and of the last pipeline stage");
-  table.add(
-      "wait", &config.wait,
-      "What a rank waits for where its peers are absent: none, or planned, as long as the transfer is planned to "
-      "take.");
+  table.add("wait", &config.wait,
+            "What a rank waits for where its peers are absent: none, or planned, "
+            "for as long as the plan says that the transfer takes.");
   table.add("steps", &config.steps, "Steps that are measured, after a first one that is not.")
       .range(1, kMaxCount);
 }
