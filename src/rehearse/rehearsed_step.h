@@ -28,7 +28,7 @@ struct StageSource {
 
 struct RehearsedStep {
   std::vector<StageSource> sources;  // [stage]
-  double seconds = 0;                // of a step of the whole mesh
+  double seconds = 0;                // seconds of a step of the whole mesh
   double bubble = 0;
   double tokens_per_second = 0;
   double mfu = 0;  // against the peak rate of the plan
