@@ -243,7 +243,7 @@ def job_options(row, recomputed=None):
     """What is trained, on what and by which program: all but the mesh, the batch and what is recomputed. `recomputed`:
     the part of layers that are, as the run did by default."""
     software, dropout = software_of(row)
-    software = software | (recomputed_parts(row) if recomputed is None else recomputed)
+    software = {"figures": "fitted"} | software | (recomputed_parts(row) if recomputed is None else recomputed)
     if whole(row, "cp", 1) > 1:
         software["context-parallel"] = whole(row, "cp")
     options = model_options(row) + hardware_options(row)

@@ -63,7 +63,7 @@ class HardwareTimer {
         ops_(ops_of(run_.mesh, world, run_.precision)),
         stream_(Stream::Mode::Inline, pool_, ops_.device),
         dtype_(compute_type(run_.precision)),
-        hardware_(find_hardware(ops_.device != nullptr ? "h100" : "cpu")) {}
+        hardware_(find_hardware(ops_.device != nullptr ? "h100" : "cpu", DeviceFigures::Own)) {}
 
   Hardware measure() {
     hardware_.name = "this machine";

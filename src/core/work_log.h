@@ -35,6 +35,8 @@ struct Work {
   bool causal = false;    // Attention: later keys are masked
   double visible = 1;     // Attention: the fraction of the scores that is computed
   bool gradient = false;  // Attention: backward
+  bool sums_rows =
+      false;  // Product: the rows of the first factor are added up too, for the gradient of a bias
   // Flops of matrix products, by Megatron-LM's convention: 2 for each multiplication, and under a causal mask half of
   // the scores.
   double flops = 0;

@@ -162,6 +162,7 @@ Work counted(Operand<&OpTable::affine_backward_weight>, const Tensor& dw, const 
              const Tensor& x, bool accumulate) {
   Work work = weight_product(dw, dy, x, accumulate);
   work.bytes += bytes_of(db);
+  work.sums_rows = db.rank() > 0;
   return work;
 }
 Work counted(Operand<&OpTable::linear>, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,

@@ -344,7 +344,7 @@ std::vector<size_t> order_of_layouts(const std::vector<LayoutRank>& ranks, doubl
 LayoutSearch search_layouts(const PlanConfig& config) { return Searcher(config).find(); }
 
 ChosenLayout choose_layout(const PretrainConfig& config) {
-  find_hardware(config.auto_layout.value(), "auto-layout");  // an error names this option
+  find_hardware(config.auto_layout.value(), DeviceFigures::Own, "auto-layout");  // an error names this option
   PlanConfig plan;
   plan.run = config;
   plan.run.auto_layout.reset();

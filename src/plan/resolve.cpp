@@ -27,6 +27,11 @@ void check_described_memory(const PlanConfig& config, const Software& software) 
         *mesh.memory_limit);
 }
 
+// Assumptions describe another program, unless they say that its kernels are this engine's.
+DeviceFigures figures_of(const Software& software, bool assumed) {
+  return software.figures.value_or(assumed ? DeviceFigures::Fitted : DeviceFigures::Own);
+}
+
 }  // namespace
 
 PlannedMachine planned_machine(const PlanConfig& config) {
@@ -39,10 +44,10 @@ PlannedMachine planned_machine(const PlanConfig& config) {
   machine.offload_bytes_per_second = config.offload_bandwidth * 1e9;
   machine.expert_load = config.moe_load_imbalance;
   if (!config.hardware) return machine;
-  Hardware hardware = find_hardware(*config.hardware);
+  for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
+  Hardware hardware = find_hardware(*config.hardware, figures_of(machine.software, !config.assume.empty()));
   for (const std::string& change : config.hardware_set) set_value(hardware, change);
   machine.hardware = of_ranks(hardware, config.run.mesh);
-  for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
   check_memory_keys(machine.software);
   check_described_memory(config, machine.software);
   return machine;

@@ -34,7 +34,7 @@ class HardwareFile : public testing::Test {
 
 TEST(Hardware, BuiltInDevicesAreComplete) {
   for (const std::string_view name : hardware_names()) {
-    const Hardware hardware = find_hardware(std::string(name));
+    const Hardware hardware = find_hardware(std::string(name), DeviceFigures::Fitted);
     EXPECT_EQ(hardware.name, name);
     EXPECT_GT(hardware.product_rate(), 0) << name;
     EXPECT_GT(hardware.memory_rate(), 0) << name;
@@ -45,13 +45,13 @@ TEST(Hardware, BuiltInDevicesAreComplete) {
 }
 
 TEST(Hardware, UnknownNamesAreAnsweredWithTheKnownOnes) {
-  const std::string message = refusal([] { find_hardware("v100"); });
+  const std::string message = refusal([] { find_hardware("v100", DeviceFigures::Fitted); });
   EXPECT_TRUE(contains(message, "v100") && contains(message, "a100-80gb") && contains(message, "b200"))
       << message;
 }
 
 TEST(Hardware, ValuesCanBeChanged) {
-  Hardware hardware = find_hardware("h100");
+  Hardware hardware = find_hardware("h100", DeviceFigures::Fitted);
   set_value(hardware, "adapter-gbytes=12.5");
   EXPECT_EQ(hardware.adapter_gbytes, 12.5);
   EXPECT_TRUE(contains(refusal([&] { set_value(hardware, "adapter=1"); }), "adapter-gbytes"));
@@ -69,7 +69,7 @@ MeshConfig mesh_of(int ranks, std::optional<int> threads = {}) {
 
 // One rank of 8 threads measured a machine of 8 cores, or two of 4 each.
 TEST(Hardware, RanksDivideTheCoresOfAMachine) {
-  Hardware one = find_hardware("cpu");
+  Hardware one = find_hardware("cpu", DeviceFigures::Fitted);
   one.node_cores = one.rank_cores = one.devices_per_node = 8;
   const auto rate = [&](const Hardware& measured, int ranks, std::optional<int> threads = {}) {
     return of_ranks(measured, mesh_of(ranks, threads)).product_rate() / one.product_rate();
@@ -91,52 +91,53 @@ TEST(Hardware, RanksDivideTheCoresOfAMachine) {
   EXPECT_DOUBLE_EQ(rate(two, 2), 0.5);
   EXPECT_DOUBLE_EQ(rate(two, 8), 0.5);  // on four machines
   EXPECT_DOUBLE_EQ(of_ranks(two, mesh_of(1)).memory_gib, one.memory_gib);
-  EXPECT_DOUBLE_EQ(of_ranks(find_hardware("h100"), mesh_of(8)).tflops, find_hardware("h100").tflops);
+  EXPECT_DOUBLE_EQ(of_ranks(find_hardware("h100", DeviceFigures::Fitted), mesh_of(8)).tflops,
+                   find_hardware("h100", DeviceFigures::Fitted).tflops);
 }
 
 TEST_F(HardwareFile, TakesTheRestFromItsBase) {
-  const Hardware hardware =
-      find_hardware(write(R"({"name": "lab", "base": "h200", "adapter-gbytes": 6.25})"));
+  const Hardware hardware = find_hardware(write(R"({"name": "lab", "base": "h200", "adapter-gbytes": 6.25})"),
+                                          DeviceFigures::Fitted);
   EXPECT_EQ(hardware.name, "lab");
   EXPECT_EQ(hardware.adapter_gbytes, 6.25);
-  EXPECT_EQ(hardware.memory_gib, find_hardware("h200").memory_gib);
+  EXPECT_EQ(hardware.memory_gib, find_hardware("h200", DeviceFigures::Fitted).memory_gib);
 }
 
 TEST_F(HardwareFile, IsNamedWithItsMistake) {
   for (const char* text : {R"({"base": "h200", "speed": 3})", R"({"base": "h200", "memory-gib": -3})"}) {
     const std::string file = write(text);
-    const std::string message = refusal([&] { find_hardware(file); });
+    const std::string message = refusal([&] { find_hardware(file, DeviceFigures::Fitted); });
     EXPECT_TRUE(contains(message, file)) << message;
   }
 }
 
 TEST_F(HardwareFile, WithoutBaseEveryKeyIsNeeded) {
   const std::string file = write(R"({"tflops": 100})");
-  const std::string message = refusal([&] { find_hardware(file); });
+  const std::string message = refusal([&] { find_hardware(file, DeviceFigures::Fitted); });
   EXPECT_TRUE(contains(message, "memory-gbytes") && contains(message, "base")) << message;
 }
 
 TEST_F(HardwareFile, ValuesAreInRange) {
   const auto message = [&](const std::string& rest) {
     const std::string file = write(R"({"base": "h100", )" + rest + "}");
-    return refusal([&] { find_hardware(file, "auto-layout"); });
+    return refusal([&] { find_hardware(file, DeviceFigures::Fitted, "auto-layout"); });
   };
   EXPECT_TRUE(contains(message(R"("devices-per-node": 0.5)"), "must be at least 1"));
   EXPECT_TRUE(contains(message(R"("devices-per-node": 1e300)"), "it must be between"));
   EXPECT_TRUE(contains(message(R"("nvlink-gbytes": 1e-300)"), "it must be between"));
   const std::string half = message(R"("node-cores": 8)");
   EXPECT_TRUE(contains(half, "rank-cores") && contains(half, "--auto-layout")) << half;
-  Hardware changed = find_hardware("h100");
+  Hardware changed = find_hardware("h100", DeviceFigures::Fitted);
   set_value(changed, "node-cores=8");
   EXPECT_TRUE(contains(refusal([&] { of_ranks(changed, mesh_of(2)); }), "give both, or neither"));
 }
 
 TEST_F(HardwareFile, UnknownKeysAreRefused) {
   const std::string file = write(R"({"base": "h200", "adapter": 1})");
-  const std::string message = refusal([&] { find_hardware(file); });
+  const std::string message = refusal([&] { find_hardware(file, DeviceFigures::Fitted); });
   EXPECT_TRUE(contains(message, "'adapter'") && contains(message, "adapter-gbytes")) << message;
   const std::string other = write(R"({"base": "h300"})");
-  EXPECT_TRUE(contains(refusal([&] { find_hardware(other); }), "h200"));
+  EXPECT_TRUE(contains(refusal([&] { find_hardware(other, DeviceFigures::Fitted); }), "h200"));
 }
 
 TEST(Software, AssumptionsAreRead) {

@@ -57,7 +57,7 @@ Workload work_of(const PretrainConfig& run) {
 }
 
 const Hardware& a100() {
-  static const Hardware hardware = find_hardware("a100-80gb");
+  static const Hardware hardware = find_hardware("a100-80gb", DeviceFigures::Fitted);
   return hardware;
 }
 

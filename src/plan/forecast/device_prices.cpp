@@ -61,13 +61,18 @@ class DevicePrices final : public WorkPrices {
     constexpr double kTileRows = 64;
     const auto padded = [&](double rows) { return std::ceil(rows / kTileRows) * kTileRows; };
     ProductShape shape{work.rows, work.columns, work.inner, work.batch};
-    if (is_named(work, "expert_product_weight"))
+    const bool weights = is_named(work, "expert_product_weight"), experts = is_named(work, "expert_product");
+    if (weights)
       shape.inner = padded(shape.inner);
-    else if (is_named(work, "expert_product"))
+    else if (experts)
       shape.rows = padded(shape.rows);
     const auto element = static_cast<double>(size_of(work.dtype));
     double seconds = in_8bit_ && is_named(work, "affine") ? product_8bit_seconds(hardware_, shape)
                                                           : product_seconds(hardware_, shape, element);
+    if (experts) seconds /= weights ? hardware_.expert_weights_share : hardware_.expert_share;
+    if (work.sums_rows && hardware_.bias_passes > 0)
+      seconds +=
+          pass_seconds(hardware_, hardware_.bias_passes * element * work.batch * work.rows * work.inner);
     if (!software_.accumulate_in_product &&
         (is_named(work, "affine_backward_weight") || is_named(work, "expert_product_weight")))
       seconds += pass_seconds(hardware_, 10 * work.batch * work.rows * work.columns);

@@ -1,9 +1,11 @@
 // Hardware describes one kind of device and its node: the peaks of the data sheet, and the share of each peak that
 // training sustains. The forecasts of --hardware start from one.
 //
-// The shares and latencies of the built-in A100 and H100 were fitted to 351 published training runs (docs/plan.md);
-// other devices use the values of the nearest fitted device, and `trifold bench --what hardware` measures a machine's
-// own. A description is a plain value: copy it, change fields with `set_value`.
+// A built-in device has figures of two kinds. `Fitted`: the shares and latencies of the A100 and the H100 were fitted to
+// 351 published training runs of other programs (docs/plan.md); other devices use the values of the nearest fitted one.
+// `Own`: what this engine's kernels were measured to reach, where they were measured: on the H100 and the H200; elsewhere
+// as fitted. `trifold bench --what hardware` measures a machine's own. A description is a plain value: copy it, change
+// fields with `set_value`.
 #pragma once
 
 #include <string>
@@ -45,6 +47,17 @@ struct Hardware {
   double contention = 0;       // share of the shorter of two overlapping activities that is lost
   double product_depth = 0;    // inner dimension at which a product loses half of its rate
 
+  // Figures in which programs differ; these values belong to the fitted shares.
+  double attention_length = 900;  // positions of a sample at which fused attention reaches half of its rate
+  double wave_loss = 1;           // share of the idle time in the last wave of a product's tiles that is lost
+  double expert_share = 1;        // rate of the products of experts, relative to one product of their size
+  double expert_weights_share = 1;  // the same for the gradients of their weights
+  double rounding_bytes = 2.9;      // bytes moved to round an element of a product's factor to 8 bits
+  double kernel_floor = 0;          // microseconds of a kernel that moves memory, besides the bytes
+  double bias_passes = 0;    // passes over a gradient to add up its rows for a bias, besides the product
+  double update_bytes = 44;  // bytes that an update moves for an element whose state the rank has
+  double weight_bytes = 10;  // and for each weight that the rank has
+
   // Set for a machine whose ranks divide its processor cores (`of_ranks`); 0: each rank has a device.
   double node_cores = 0;  // cores of a node
   double rank_cores = 0;  // cores of the rank that the figures above describe
@@ -62,13 +75,16 @@ struct Hardware {
   }
 };
 
+// Whose figures of a device: this engine's as measured, or those fitted to runs of other programs.
+enum class DeviceFigures { Own, Fitted };
+
 // The built-in device named `text`, or the description in the file `text` if it ends in .json. Throws Error(BadInput)
 // with the known names, the misspelt key or the missing value.
 //
 // A file is a JSON object: the keys of hardware_keys(), each a number, and optionally "name" and "base". Missing values
-// are taken from the built-in device "base"; without "base" every key except the two for cores is required. `option`
-// names the option in messages.
-Hardware find_hardware(const std::string& text, std::string_view option = "hardware");
+// are taken from the built-in device "base"; without "base" every key is required but the two for cores and those in
+// which programs differ. `option` names the option in messages.
+Hardware find_hardware(const std::string& text, DeviceFigures figures, std::string_view option = "hardware");
 
 // The built-in names, in the order of --help.
 std::vector<std::string_view> hardware_names();

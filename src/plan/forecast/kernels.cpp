@@ -49,7 +49,9 @@ double shape_efficiency(const Hardware& hardware, const ProductShape& product) {
       inner /= splits;
     }
     const double waves = std::ceil(tiles / hardware.processors);
-    const double covered = waves * hardware.processors * tile.rows * tile.columns;
+    const double whole_waves = tiles / hardware.processors;
+    const double covered = (whole_waves + hardware.wave_loss * (waves - whole_waves)) * hardware.processors *
+                           tile.rows * tile.columns;
     const double useful = product.batch * product.rows * product.columns * (product.inner / inner);
     best = std::max(best, tile.rate * useful / covered * inner / (inner + hardware.product_depth));
   }
@@ -67,19 +69,19 @@ double product_seconds(const Hardware& hardware, const ProductShape& product, do
 }
 
 double product_8bit_seconds(const Hardware& hardware, const ProductShape& product) {
-  constexpr double kBytesToRound = 2.9;  // read and written for each element of a factor
   const double rate = hardware.tflops_8bit * 1e12 * hardware.product_share_8bit;
   return operations(product) / (rate * shape_efficiency(hardware, product)) +
-         kBytesToRound * factors(product) / hardware.memory_rate() + hardware.launch * 1e-6;
+         hardware.rounding_bytes * factors(product) / hardware.memory_rate() + hardware.launch * 1e-6;
 }
 
-double pass_seconds(const Hardware& hardware, double bytes) { return bytes / hardware.memory_rate(); }
+double pass_seconds(const Hardware& hardware, double bytes) {
+  return bytes / hardware.memory_rate() + hardware.kernel_floor * 1e-6;
+}
 
 double fused_attention_seconds(const Hardware& hardware, const AttentionWork& attention, double share) {
-  constexpr double kHalfRateRows = 900;  // sequences of this length reach half of the rate
   const double work =
       4 * attention.batch * attention.rows * attention.columns * attention.width * attention.visible;
-  const double reached = share * attention.columns / (attention.columns + kHalfRateRows) *
+  const double reached = share * attention.columns / (attention.columns + hardware.attention_length) *
                          std::min(1.0, 0.5 + attention.width / 256);
   return work / (hardware.tflops * 1e12 * reached) + hardware.launch * 1e-6;
 }

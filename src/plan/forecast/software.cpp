@@ -37,6 +37,11 @@ constexpr double kAny = std::numeric_limits<double>::max();
 
 const std::vector<SoftwareField>& fields() {
   static const std::vector<SoftwareField> kKnown = {
+      {{"figures", "own or fitted",
+        "figures of a built-in device: this engine's, or those fitted to published runs of other programs, as with "
+        "any other assumption"},
+       Choice{{"own", "fitted"},
+              [](Software& software, size_t at) { software.figures = static_cast<DeviceFigures>(at); }}},
       {{"attention", "fused, flash or unfused", "kernels of attention"},
        Choice{{"fused", "flash", "unfused"},
               [](Software& software, size_t at) { software.attention = static_cast<AttentionKernel>(at); }}},

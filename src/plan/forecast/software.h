@@ -3,9 +3,12 @@
 // `trifold plan --assume KEY=VALUE` sets them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "plan/forecast/hardware.h"
 
 namespace trifold {
 
@@ -19,6 +22,8 @@ enum class AttentionKernel { Fused, Flash, Unfused };
 enum class KeptActivations { Own, Fused, Compiled, Eager };
 
 struct Software {
+  // Whose figures of a built-in device apply. Not set: this engine's if nothing is assumed, otherwise the fitted ones.
+  std::optional<DeviceFigures> figures;
   AttentionKernel attention = AttentionKernel::Fused;
   bool fused_elementwise = true;  // norms, residual sums, dropout and activations are fused kernels
   double backward_overlap = 0;    // fraction of tensor collectives that overlap with weight gradients

@@ -296,7 +296,6 @@ double data_seconds(const Hardware& hardware, const Software& software, const Wo
 }
 
 double update_seconds(const Hardware& hardware, const Workload& work, const HeldWeights& weights) {
-  constexpr double kBytesOfState = 44, kBytesOfWeights = 10;
   const auto slice_of = [&](double count, double ranks) {
     return work.zero_stage > 0 ? count * work.groups_among(ranks) / ranks : count;
   };
@@ -305,7 +304,7 @@ double update_seconds(const Hardware& hardware, const Workload& work, const Held
                                                    slice_of(weights.experts, work.expert_data_ranks())
                                              : weights.all();
   const double held = work.zero_stage == 3 ? slice : weights.all();
-  return pass_seconds(hardware, kBytesOfState * slice + kBytesOfWeights * held);
+  return pass_seconds(hardware, hardware.update_bytes * slice + hardware.weight_bytes * held);
 }
 
 }  // namespace trifold
