@@ -4,6 +4,8 @@
 
 #include "config/fields/layer_kinds.h"
 #include "config/subjects/model_family.h"
+#include "nn/context/gathered_keys.h"
+#include "ops/cuda/attention_blocks.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
@@ -37,13 +39,29 @@ size_t largest_factors(const RunSpec& run) {
   return most;
 }
 
+// Of the context rank that needs most. A ring's first step has the rank's own keys, and the blocks of all steps are as
+// large.
+size_t of_blocks(const RunSpec& run, Attention attention) {
+  const int ranks = run.mesh.context_parallel_size;
+  const bool ring = run.mesh.context_exchange() == ContextExchange::Ring;
+  constexpr int kThreadsOfDevice = 1;
+  if (!ring) attention.given_heads = GatheredKeys::heads_of_group(attention.kv_heads, kThreadsOfDevice);
+  size_t most = 0;
+  for (int part = 0; part < ranks; ++part) {
+    attention.rows = SequenceRows::zig_zag(attention.seq, part, ranks);
+    if (ring) attention.key_rows = attention.rows;
+    if (!cuda::is_for_cudnn(attention, run.dtype)) return 0;
+    most = std::max(most, cuda::blocks_workspace(attention, run.dtype, !run.mesh.no_deterministic_mode));
+  }
+  return most;
+}
+
 size_t of_attention(const RunSpec& run) {
   const ModelConfig& model = run.model;
   const MeshConfig& mesh = run.mesh;
-  const bool cut = mesh.context_parallel_size > 1;
-  if (cut && mesh.context_exchange() != ContextExchange::AllToAll) return 0;  // plain kernels, too
+  const bool by_rows = mesh.context_parallel_size > 1 && mesh.context_exchange() != ContextExchange::AllToAll;
   const int64_t tensor = mesh.tensor_model_parallel_size;
-  const int64_t context = mesh.context_parallel_size;
+  const int64_t context = by_rows ? 1 : mesh.context_parallel_size;  // ranks that divide heads
   Attention attention;
   attention.batch = run.micro_batch_size;
   attention.seq = model.seq_length;
@@ -57,11 +75,18 @@ size_t of_attention(const RunSpec& run) {
   // As in a layer's shape, a window of all positions is no limit.
   if (in_all && model.window_size->left + 1 < model.max_position_embeddings.value_or(model.seq_length))
     attention.left = model.window_size->left;
+  const bool causal = family_of_model(model).causal;
+  if (by_rows) {
+    if (run.masks_documents || !causal) return 0;  // plain kernels: documents, and lengths of samples
+    attention.causal = true;
+    attention.dropout.probability = model.attention_dropout;
+    return of_blocks(run, attention);
+  }
   if (run.masks_documents && model.attention_dropout > 0) return 0;  // plain kernels: is_for_cudnn
   if (!cuda::is_for_cudnn(attention, run.dtype)) return 0;
   return cuda::attention_workspace({attention.batch, attention.seq, attention.heads, attention.kv_heads,
-                                    attention.head_dim, !family_of_model(model).causal,
-                                    !run.mesh.no_deterministic_mode, model.attention_dropout > 0});
+                                    attention.head_dim, !causal, !run.mesh.no_deterministic_mode,
+                                    model.attention_dropout > 0});
 }
 
 }  // namespace

@@ -112,6 +112,12 @@ Tensor OpRun::exact(DType dtype, const Shape& shape, const Values& values) {
   return tensor;
 }
 
+Tensor OpRun::summed(const Shape& shape, const Values& values) {
+  const Tensor tensor = out(wide(), shape, values);
+  held_.back()->summed = true;
+  return tensor;
+}
+
 std::vector<OpRun::Result> OpRun::results() {
   std::vector<Result> all;
   for (const auto& held : held_) {
@@ -122,7 +128,8 @@ std::vector<OpRun::Result> OpRun::results() {
     if (ops_.device != nullptr) ops_.copy(stream_, to, tensor);
     stream_.synchronize();
     if (ops_.device == nullptr) std::memcpy(to.data, tensor.data, tensor.bytes());
-    Result result{tensor.dtype, held->exact, Values(static_cast<size_t>(tensor.elements()))};
+    Result result{held->summed ? dtype_ : tensor.dtype, held->exact,
+                  Values(static_cast<size_t>(tensor.elements()))};
     with_type(tensor.dtype, [&](auto zero) {
       using T = decltype(zero);
       for (size_t i = 0; i < result.values.size(); ++i) result.values[i] = static_cast<double>(to.as<T>()[i]);

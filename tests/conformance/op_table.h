@@ -38,6 +38,8 @@ class OpRun {
   Tensor out(DType dtype, const Shape& shape, const Values& values = {});
   Tensor out(const Shape& shape, const Values& values = {}) { return out(dtype_, shape, values); }
   Tensor exact(DType dtype, const Shape& shape, const Values& values = {});
+  // In the type of sums, within the tolerance of the type under test: an entry may round parts of it to that type.
+  Tensor summed(const Shape& shape, const Values& values = {});
 
   // Keeps a list that an entry looks at later alive.
   template <class T>
@@ -61,6 +63,7 @@ class OpRun {
     Tensor tensor;
     bool compared = false;
     bool exact = false;
+    bool summed = false;
   };
   const OpTable& ops_;
   Stream& stream_;
@@ -86,6 +89,7 @@ std::vector<OpCase> experts_op_cases();      // and these,
 std::vector<OpCase> latent_op_cases();       // and these,
 std::vector<OpCase> strided_op_cases();      // and these,
 std::vector<OpCase> recommender_op_cases();  // and those of recommenders
+std::vector<OpCase> block_op_cases();        // and attention in blocks, too large for emulated kernels
 
 template <class Member>
 size_t entry(Member OpTable::*member) {

@@ -83,7 +83,7 @@ void gathered(OpRun& run, Attention how, const Tensor& qkv, const Tensor& dout) 
   const int64_t columns = 2 * how.given() * how.head_dim;
   const Shape keys{how.batch * how.seq, columns};
   how.key_values = run.in(keys, normal(keys.elements(), 5));
-  how.dkey_values = run.out(run.wide(), keys);
+  how.dkey_values = run.summed(keys);
   // What belongs to other heads is left alone.
   const Shape sums{how.batch, how.heads, how.queries()};
   const Tensor out = run.out(dout.shape, Values(static_cast<size_t>(dout.elements()), 1));
@@ -103,23 +103,23 @@ void gathered_head(OpRun& run, Attention how, const Tensor& qkv, const Tensor& d
 
 // The same in steps, first over the keys of its own positions.
 void in_steps(OpRun& run, Attention how, int parts, int part, const Tensor& qkv, const Tensor& dout) {
-  const Tensor sums = run.out(run.wide(), dout.shape);
+  const Tensor sums = run.summed(dout.shape);
   const Tensor lse = run.out(run.wide(), {how.batch, how.heads, how.queries()});
   const Tensor out = run.in(dout.shape, normal(dout.elements(), 6));
-  how.dqueries = run.out(run.wide(), dout.shape, normal(dout.elements(), 7));
+  how.dqueries = run.summed(dout.shape, normal(dout.elements(), 7));
   const Shape keys{how.batch * how.queries(), 2 * how.kv_heads * how.head_dim};
   for (int step = 0; step < parts; ++step) {
     how.key_rows = SequenceRows::zig_zag(how.seq, (part + step) % parts, parts);
     how.further = step > 0;
     how.key_values = run.in(keys, normal(keys.elements(), static_cast<uint64_t>(8 + step)));
-    how.dkey_values = run.out(run.wide(), keys, normal(keys.elements(), static_cast<uint64_t>(20 + step)));
+    how.dkey_values = run.summed(keys, normal(keys.elements(), static_cast<uint64_t>(20 + step)));
     run.ops().attention(run.stream(), sums, lse, qkv, how);
   }
   for (int step = 0; step < parts; ++step) {
     how.key_rows = SequenceRows::zig_zag(how.seq, (part + step) % parts, parts);
     how.further = step > 0;
     how.key_values = run.in(keys, normal(keys.elements(), static_cast<uint64_t>(8 + step)));
-    how.dkey_values = run.out(run.wide(), keys, normal(keys.elements(), static_cast<uint64_t>(20 + step)));
+    how.dkey_values = run.summed(keys, normal(keys.elements(), static_cast<uint64_t>(20 + step)));
     run.ops().attention_backward(run.stream(),
                                  run.out(qkv.shape, Values(static_cast<size_t>(qkv.elements()), 1)), dout,
                                  qkv, out, lse, how);
@@ -166,6 +166,30 @@ void of_ranks(OpRun& run) {
   }
 }
 
+// Runs of whole tiles, without what cuDNN does not compute for runs: on a GPU in 16 bits, blocks that are merged.
+void of_ranks_in_blocks(OpRun& run) {
+  constexpr int kParts = 2;
+  for (const bool causal : {true, false}) {
+    Attention how{.batch = 1,
+                  .seq = 512,
+                  .heads = 4,
+                  .kv_heads = 2,
+                  .head_dim = 16,
+                  .causal = causal,
+                  .scale = 0.25,
+                  .dropout = {}};
+    const int part = causal ? 1 : 0;
+    how.rows = SequenceRows::zig_zag(how.seq, part, kParts);
+    const Shape packed{how.batch * how.queries(), (how.heads + 2 * how.kv_heads) * how.head_dim};
+    const Shape narrow{how.batch * how.queries(), how.heads * how.head_dim};
+    const Tensor qkv = run.in(packed, normal(packed.elements(), 1));
+    const Tensor dout = run.in(narrow, normal(narrow.elements(), 2));
+    gathered(run, how, qkv, dout);
+    gathered_head(run, how, qkv, dout);
+    in_steps(run, how, kParts, part, qkv, dout);
+  }
+}
+
 void sinks(OpRun& run) {
   constexpr int64_t kSamples = 2, kQueries = 19, kHeads = 3, kColumns = 40;
   const Shape rows{kSamples * kQueries, kHeads * kColumns};
@@ -189,6 +213,11 @@ std::vector<OpCase> attention_op_cases() {
           {"attention of ranks' positions", both, false, 4, of_ranks},
           {"attention sinks", entries(&OpTable::attention_sinks, &OpTable::attention_sinks_backward), false,
            4, sinks}};
+}
+
+std::vector<OpCase> block_op_cases() {
+  return {{"attention of ranks' whole tiles", entries(&OpTable::attention, &OpTable::attention_backward),
+           false, 4, of_ranks_in_blocks}};
 }
 
 }  // namespace trifold::conformance

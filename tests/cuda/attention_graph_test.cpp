@@ -47,6 +47,32 @@ AttentionShape with_documents(AttentionShape shape) {
   return shape;
 }
 
+// A block of context parallelism: `seq` queries and `keys` keys of longer runs, `given` of whose key heads are in the call.
+AttentionShape block(AttentionShape shape, int64_t keys, int64_t query_rows, int64_t key_rows,
+                     int64_t given = 0) {
+  if (shape.all_heads == 0) {
+    shape.all_heads = shape.heads;
+    shape.all_kv_heads = shape.kv_heads;
+  }
+  shape.keys = keys;
+  shape.query_rows = query_rows;
+  shape.key_rows = key_rows;
+  shape.given_heads = given > 0 ? given : shape.kv_heads;
+  return shape;
+}
+
+// What a plan counts.
+size_t counted_workspace(const AttentionShape& shape) {
+  return cudnn_backward_workspace({.batch = shape.batch,
+                                   .seq = shape.seq,
+                                   .heads = shape.heads,
+                                   .kv_heads = shape.kv_heads,
+                                   .width = shape.width,
+                                   .lengths = shape.lengths,
+                                   .deterministic = shape.deterministic,
+                                   .keys = shape.keys});
+}
+
 class AttentionGraphs : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AttentionGraphs, ForwardIsTaken) {
@@ -57,8 +83,7 @@ TEST_P(AttentionGraphs, ForwardIsTaken) {
 TEST_P(AttentionGraphs, BackwardIsTaken) {
   AttentionShape shape = GetParam().shape;
   shape.deterministic = false;
-  const size_t counted = cudnn_backward_workspace(
-      {shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.width, shape.lengths, false});
+  const size_t counted = counted_workspace(shape);
   for (const Verdict& verdict : expect_taken(attention_backward_graph(shape), GetParam().name))
     EXPECT_LE(verdict.workspace.value_or(0), static_cast<int64_t>(counted)) << GetParam().name;
 }
@@ -73,8 +98,7 @@ TEST_P(AttentionGraphs, DeterministicBackwardIsTakenWithAKnownWorkspace) {
     if (!verdict.workspace) GTEST_SKIP() << "this cuDNN does not say what its engines take";
     most = std::max(most, *verdict.workspace);
   }
-  const size_t counted =
-      cudnn_backward_workspace({shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.width});
+  const size_t counted = counted_workspace(shape);
   EXPECT_GE(counted, static_cast<size_t>(most));
   if (cudnn_version() / 100 == 919) {
     EXPECT_EQ(counted, static_cast<size_t>(most)) << "it was written down for 9.19";
@@ -98,6 +122,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OneKeyHeadOfEight", {1, 4096, 4, 1, 128, DType::BF16, true, false, 0, false, 32, 8}},
         Case{"Documents", with_documents({2, 4096, 32, 8, 128, DType::BF16, true})},
         Case{"WideDocuments", with_documents({2, 1000, 4, 2, 256, DType::BF16, true})},
+        Case{"EarlierBlock", block({2, 512, 8, 2, 128, DType::BF16, false}, 512, 1024, 1024)},
+        Case{"LongEarlierBlock", block({1, 512, 4, 4, 64, DType::BF16, false}, 3584, 1024, 4096)},
+        Case{"DiagonalBlock", block({2, 512, 8, 2, 128, DType::BF16, true}, 512, 1024, 1024)},
+        Case{"BlockOfSomeHeads",
+             block({1, 512, 4, 1, 64, DType::F16, false, false, 0, false, 16, 4}, 1024, 1024, 4096, 2)},
         Case{"DocumentsWithoutWholeTile", with_documents({3, 72, 4, 4, 64, DType::F16, true})}),
     [](const auto& each) { return std::string(each.param.name); });
 

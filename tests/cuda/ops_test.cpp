@@ -12,6 +12,7 @@ namespace {
 std::vector<OpCase> all_cases() {
   std::vector<OpCase> cases = op_cases();
   for (OpCase& test : recommender_op_cases()) cases.push_back(std::move(test));
+  for (OpCase& test : block_op_cases()) cases.push_back(std::move(test));
   return cases;
 }
 

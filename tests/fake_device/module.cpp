@@ -17,6 +17,7 @@
 #include "fake_device/products.h"
 #include "fake_device/tf32.h"
 #include "ops/contract.h"
+#include "ops/cuda/attention_blocks.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
 
@@ -161,6 +162,7 @@ template <bool Deterministic>
 struct TakesAsAttention {
   static size_t bytes(Tensor, Tensor, Tensor, Tensor out, Tensor, const Attention& how) {
     if (!cuda::is_for_cudnn(how, out.dtype)) return size_t{0};
+    if (how.rows.rows() > 0) return cuda::blocks_workspace(how, out.dtype, Deterministic);
     return cuda::attention_workspace({how.batch, how.seq, how.heads, how.kv_heads, how.head_dim,
                                       how.lengths.data != nullptr, Deterministic});
   }

@@ -97,6 +97,12 @@ TEST(SearchAxes, ContextRanksAreForLongSamples) {
             (Values{static_cast<int64_t>(ContextExchange::AllToAll)}));
   cut[SearchAxis::Context] = 3;
   EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut), Values{});
+  cut[SearchAxis::Context] = 4;
+  run.precision.bf16 = true;  // and blocks of whole tiles, without dropout
+  run.model.attention_dropout = 0;
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 3U);
+  run.model.attention_dropout = 0.1;
+  EXPECT_EQ(candidates(run, SearchAxis::Exchange, cut).size(), 1U);
   run.mesh.device = ComputeDevice::Auto;
   run.model.num_experts = 8;
   EXPECT_EQ(candidates(run, SearchAxis::Context, at(1, 1)), (Values{1, 2, 4, 8}));

@@ -93,7 +93,12 @@ TEST(DeviceWorkspace, ContextRanksHaveSomeHeadsAndCopiesOfKeyHeads) {
   config.model.group_query_attention = true;
   config.model.num_query_groups = 2;
   EXPECT_EQ(device_workspace(run_spec(config)), 24UL * 1024 * (1024 + 2 * 64) * 2 + 24UL * 1024 * 4 + 512);
-  config.mesh.cp_comm_type = ContextExchange::AllGather;  // plain kernels
+  config.mesh.cp_comm_type = ContextExchange::AllGather;
+  // One of two key heads at a time, with 6 queries: at most 128 of them see 896 keys.
+  const size_t results = 8UL * 6 * 128 * 4 + 8UL * 128 * 6 * 64 * 2 + 8UL * 896 * 2 * 64 * 2;
+  const size_t engine = 8UL * 6 * 128 * 896 * 2 + 8UL * 6 * 2 * 896 * 64 * 2 + 8UL * 6 * 128 * 4 + 512;
+  EXPECT_EQ(device_workspace(run_spec(config)), std::max(kProducts, results + engine));
+  config.model.attention_dropout = 0.1;  // plain kernels
   EXPECT_EQ(device_workspace(run_spec(config)), kProducts);
 }
 

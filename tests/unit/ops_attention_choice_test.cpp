@@ -85,5 +85,24 @@ TEST(AttentionChoice, TilesThatAreNotFullAreWrongUpTo915) {
   }
 }
 
+// Context ranks' runs in blocks of whole tiles, without what hides some keys of a run.
+TEST(AttentionChoice, RunsOfWholeTilesAreBlocks) {
+  Attention how = shape(1024, true);
+  how.rows = SequenceRows::zig_zag(1024, 1, 4);
+  EXPECT_TRUE(is_for_cudnn(how, DType::BF16));
+  EXPECT_FALSE(is_for_cudnn(how, DType::F32));
+  how.key_rows = SequenceRows::zig_zag(1024, 3, 4);
+  EXPECT_TRUE(is_for_cudnn(how, DType::BF16));
+  EXPECT_FALSE(is_wrong_in_cudnn(how, 91000));
+  Attention drops = how;
+  drops.dropout.probability = 0.1;
+  EXPECT_FALSE(is_for_cudnn(drops, DType::BF16));
+  Attention slides = how;
+  slides.left = 256;
+  EXPECT_FALSE(is_for_cudnn(slides, DType::BF16));
+  how.rows = how.key_rows = SequenceRows::zig_zag(1024, 1, 8);  // runs of 64
+  EXPECT_FALSE(is_for_cudnn(how, DType::BF16));
+}
+
 }  // namespace
 }  // namespace trifold::cuda

@@ -231,11 +231,12 @@ TEST(LayoutSearch, SaysThatGivenRanksAreTooMany) {
   EXPECT_NE(refusal_of_search(config).find("x context ranks x pipeline ranks"), std::string::npos);
 }
 
-// Three context ranks cannot exchange 8 heads, which is all that they can do on a GPU.
+// Three context ranks cannot exchange 8 heads, which is all that they can do on a GPU with dropout of attention.
 TEST(LayoutSearch, SaysThatHeadsCannotBeExchanged) {
   PlanConfig config = search_of_8();
   config.run.model.num_attention_heads = 8;
   config.run.model.seq_length = 12288;
+  config.run.model.attention_dropout = 0.1;
   config.run.mesh.ranks = 6;
   config.run.mesh.context_parallel_size = 3;
   config.run.mesh.device = ComputeDevice::Cuda;

@@ -133,8 +133,8 @@ std::span<const SearchAxisInfo> search_axes() {
        write_exchange,
        read_exchange,
        false,
-       "with --device cuda context ranks exchange heads (--cp-comm-type a2a): they must divide the query heads of a "
-       "tensor rank, and divide its key heads or be a multiple of them"},
+       "with --device cuda context ranks exchange heads (--cp-comm-type a2a), unless cuDNN computes attention of their "
+       "positions: they must divide the query heads of a tensor rank, and divide its key heads or be a multiple of them"},
       {SearchAxis::Pipeline,
        {"pipeline-model-parallel-size"},
        1,

@@ -37,8 +37,17 @@ std::vector<int64_t> context_candidates(const SearchJob& job, const Layout& befo
   return sizes;
 }
 
-// Heads are exchanged if the context ranks can divide them evenly. On a GPU the two other kinds of exchange leave
-// attention to slow kernels.
+// Whether a GPU has fast kernels for attention over the positions of `context` ranks: cuDNN's, in blocks of whole tiles
+// (ops/cuda/attention_choice.h).
+bool has_fast_blocks(const PretrainConfig& run, int64_t context) {
+  constexpr int64_t kTile = 128;
+  const ModelConfig& model = run.model;
+  return (run.precision.bf16 || run.precision.fp16) && family_of_model(model).causal &&
+         model.attention_dropout == 0 && !run.data.reset_attention_mask && !model.window_size &&
+         !model.attn_logit_softcapping && model.seq_length % (2 * context * kTile) == 0;
+}
+
+// Heads are exchanged if the context ranks can divide them evenly.
 std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& before) {
   const int64_t context = before[SearchAxis::Context];
   if (context == 1) return {kNoExchange};
@@ -46,10 +55,10 @@ std::vector<int64_t> exchange_candidates(const SearchJob& job, const Layout& bef
   const int64_t heads = job.run.model.num_attention_heads / tensor;
   const int64_t keys = std::max(tensor, key_heads(job.run.model)) / tensor;
   const bool even = heads % context == 0 && (keys % context == 0 || context % keys == 0);
-  const bool on_gpu = job.run.mesh.device == ComputeDevice::Cuda;
+  const bool by_rows = job.run.mesh.device != ComputeDevice::Cuda || has_fast_blocks(job.run, context);
   std::vector<int64_t> exchanges;
   for (const auto& entry : Names<ContextExchange>::kAll)
-    if (entry.value == ContextExchange::AllToAll ? even : !on_gpu)
+    if (entry.value == ContextExchange::AllToAll ? even : by_rows)
       exchanges.push_back(static_cast<int64_t>(entry.value));
   return exchanges;
 }

@@ -29,6 +29,9 @@ class GatheredKeys {
     return (kv_heads + each - 1) / each;
   }
 
+  // Key heads of a group; the last one may have fewer.
+  static int64_t heads_of_group(int64_t kv_heads, int threads);
+
   // Assigns `out`, and `lse`, the log of the sums of exponentials. `attention` describes this rank's queries; its
   // fields for keys are set here.
   void forward(Run& run, Tensor out, Tensor lse, Tensor packed, Attention attention) const;
@@ -49,7 +52,6 @@ class GatheredKeys {
   // Computes attention of one group, whose keys are set in `attention`.
   using GroupWork = void(Group group, const Attention& attention);
 
-  static int64_t heads_of_group(int64_t kv_heads, int threads);
   Group group(int64_t index) const;
   // `take` returns memory for the largest group, in run.scratch; `part_of` returns the part of it that a group uses.
   Memory take(Run& run, DType dtype) const;

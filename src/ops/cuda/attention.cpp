@@ -1,7 +1,9 @@
 #include "ops/cuda/attention.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/attention_graphs.cuh"
 #include "ops/cuda/attention_parts.h"
+#include "ops/cuda/block_engine.h"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/workspace.h"
@@ -102,10 +105,11 @@ struct Packed {
 
 // Host memory that a plan reads while it is enqueued.
 struct Scalars {
-  explicit Scalars(const Numbers& numbers)
-      : scale(static_cast<float>(numbers.scale)),
-        keep(static_cast<float>(1 - numbers.dropout)),
-        grow(static_cast<float>(1 / (1 - numbers.dropout))) {}
+  explicit Scalars(const Numbers& numbers) : Scalars(numbers.scale, numbers.dropout) {}
+  Scalars(double factor, double dropout)
+      : scale(static_cast<float>(factor)),
+        keep(static_cast<float>(1 - dropout)),
+        grow(static_cast<float>(1 / (1 - dropout))) {}
   float scale;
   float masked = -std::numeric_limits<float>::infinity();
   float hidden = -1e30F;  // below all scores, and exp(hidden - any score) is 0
@@ -274,10 +278,159 @@ void backward(CudaQueue& queue, const AttentionShape& shape, const Numbers& numb
   if (shape.lengths) clear_unseen(queue, shape, numbers, t.dqkv);
 }
 
+// ---- blocks of context parallelism (block_engine.h) ----
+
+class CudnnBlocks final : public BlockEngine {
+ public:
+  CudnnBlocks(CudaQueue& queue, bool deterministic)
+      : engine_(engine_on(queue)), deterministic_(deterministic) {}
+
+  size_t scratch_bytes(const BlockShape& block, bool backward) override {
+    size_t most = 0;
+    for (const AttentionPart& part : parts_of(block, backward)) {
+      const AttentionShape shape = shape_of_part(block, part, backward);
+      const size_t own = aligned_workspace(static_cast<size_t>(engine_.plan(shape, backward).workspace()));
+      most = std::max(most, own + (backward ? sums_bytes(shape) : size_t{0}));
+    }
+    return most;
+  }
+
+  void forward(const BlockShape& block, const BlockForward& t, void* scratch) override {
+    Scalars scalars(block.scale, 0);
+    for (const AttentionPart& part : parts_of(block, false)) {
+      const Plan& plan = engine_.plan(shape_of_part(block, part, false), false);
+      const Offsets at(block, part);
+      Arguments arguments;
+      arguments.add(kQuery, at.number(t.query, at.query));
+      arguments.add(kKey, at.number(t.key, at.key));
+      arguments.add(kValue, at.number(t.value, at.key));
+      arguments.add(kOut, at.number(t.out, at.dense));
+      arguments.add(kLse, t.lse + at.sum);
+      add_scalars(arguments, block, scalars);
+      arguments.execute(engine_, plan, scratch);
+    }
+  }
+
+  void backward(const BlockShape& block, const BlockBackward& t, void* scratch) override {
+    Scalars scalars(block.scale, 0);
+    for (const AttentionPart& part : parts_of(block, true)) {
+      const AttentionShape shape = shape_of_part(block, part, true);
+      const Plan& plan = engine_.plan(shape, true);
+      const Offsets at(block, part);
+      auto* sums =
+          static_cast<std::byte*>(scratch) + aligned_workspace(static_cast<size_t>(plan.workspace()));
+      Arguments arguments;
+      arguments.add(kQuery, at.number(t.query, at.query));
+      arguments.add(kKey, at.number(t.key, at.key));
+      arguments.add(kValue, at.number(t.value, at.key));
+      arguments.add(kOut, at.number(t.out, at.out));
+      arguments.add(kLse, const_cast<float*>(t.lse) + at.sum);
+      arguments.add(kDout, at.number(t.dout, at.out));
+      arguments.add(kDquery, at.number(t.dquery, at.dense));
+      arguments.add(kDkey, at.number(t.dkey, at.dense_key));
+      arguments.add(kDvalue, at.number(t.dvalue, at.dense_key));
+      arguments.add(kDelta, sums);
+      arguments.add(kKeep, &scalars.keep);
+      if (!deterministic_) arguments.add(kDqSum, sums + rows_bytes(shape));
+      add_scalars(arguments, block, scalars);
+      arguments.execute(engine_, plan, scratch);
+    }
+  }
+
+ private:
+  // A part's first elements in the tensors of a block.
+  struct Offsets {
+    Offsets(const BlockShape& block, const AttentionPart& part) : dtype(block.dtype) {
+      const int64_t row = (block.all_heads + 2 * block.all_kv_heads) * block.width;
+      const int64_t key_row = 2 * block.kv_heads * block.width;
+      query = part.sample * block.query_rows * row + part.head * block.width;
+      key = part.sample * block.key_rows * key_row + part.kv_head * block.width;
+      out = (part.sample * block.query_rows * block.all_heads + part.head) * block.width;
+      dense = (part.sample * block.queries * block.heads + part.head) * block.width;
+      dense_key = part.sample * block.keys * key_row + part.kv_head * block.width;
+      sum = (part.sample * block.heads + part.head) * block.queries;
+    }
+    void* number(const void* memory, int64_t element) const {
+      return static_cast<std::byte*>(const_cast<void*>(memory)) +
+             element * static_cast<int64_t>(size_of(dtype));
+    }
+    DType dtype;
+    int64_t query, key, out, dense, dense_key, sum;
+  };
+
+  // Forward is one part: its memory does not grow with the square of the positions.
+  std::vector<AttentionPart> parts_of(const BlockShape& block, bool backward) const {
+    return attention_parts({.batch = block.batch,
+                            .seq = block.queries,
+                            .heads = block.heads,
+                            .kv_heads = block.kv_heads,
+                            .width = block.width,
+                            .deterministic = backward && deterministic_,
+                            .keys = block.keys});
+  }
+  AttentionShape shape_of_part(const BlockShape& block, const AttentionPart& part, bool backward) const {
+    return {.batch = part.samples,
+            .seq = block.queries,
+            .heads = part.heads,
+            .kv_heads = part.kv_heads,
+            .width = block.width,
+            .dtype = block.dtype,
+            .causal = block.causal,
+            .deterministic = !backward || deterministic_,
+            .all_heads = block.all_heads,
+            .all_kv_heads = block.all_kv_heads,
+            .keys = block.keys,
+            .query_rows = block.query_rows,
+            .key_rows = block.key_rows,
+            .given_heads = block.kv_heads};
+  }
+  static size_t rows_bytes(const AttentionShape& shape) {
+    return aligned_workspace(static_cast<size_t>(shape.batch * shape.heads * shape.seq) * sizeof(float));
+  }
+  size_t sums_bytes(const AttentionShape& shape) const {
+    return rows_bytes(shape) * (deterministic_ ? size_t{1} : static_cast<size_t>(1 + shape.width));
+  }
+  static void add_scalars(Arguments& arguments, const BlockShape& block, Scalars& scalars) {
+    arguments.add(kScale, &scalars.scale);
+    if (block.causal) arguments.add(kMasked, &scalars.masked);
+  }
+
+  Engine& engine_;
+  bool deterministic_;
+};
+
+// The arguments of a call until the stream comes to it; too many for a Task.
+struct BlocksCall {
+  Tensor out, lse, qkv;
+  Attention attention;
+  Tensor dqkv = {}, dout = {};
+};
+
+void forward_in_blocks(Stream& stream, const BlocksCall& call) {
+  stream.enqueue([queue = stream.queue(), kept = std::make_shared<const BlocksCall>(call)] {
+    CudnnBlocks engine(static_cast<CudaQueue&>(*queue), true);
+    void* scratch = queue->workspace(scratch_of_blocks(engine, kept->attention, kept->qkv.dtype, false));
+    attention_in_blocks(static_cast<CudaStream>(queue->native()), engine, scratch, kept->out, kept->lse,
+                        kept->qkv, kept->attention);
+    queue->check_launch("attention");
+  });
+}
+
+void backward_in_blocks(Stream& stream, const BlocksCall& call, bool deterministic) {
+  stream.enqueue([queue = stream.queue(), kept = std::make_shared<const BlocksCall>(call), deterministic] {
+    CudnnBlocks engine(static_cast<CudaQueue&>(*queue), deterministic);
+    void* scratch = queue->workspace(scratch_of_blocks(engine, kept->attention, kept->qkv.dtype, true));
+    attention_in_blocks_backward(static_cast<CudaStream>(queue->native()), engine, scratch, kept->dqkv,
+                                 kept->dout, kept->qkv, kept->out, kept->lse, kept->attention);
+    queue->check_launch("attention_backward");
+  });
+}
+
 }  // namespace
 
 void attention(Stream& stream, Tensor out, Tensor lse, Tensor qkv, const Attention& attention) {
-  if (is_plain(stream, attention, out.dtype)) return plain_attention(stream, out, lse, qkv, attention);
+  if (is_plain(stream, attention, qkv.dtype)) return plain_attention(stream, out, lse, qkv, attention);
+  if (attention.rows.rows() > 0) return forward_in_blocks(stream, {out, lse, qkv, attention});
   const AttentionShape shape = shape_of("attention", attention, out.dtype);
   stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention", attention), o = out.data,
                   l = lse.data,
@@ -290,6 +443,8 @@ void backward_as(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor ou
                  const Attention& attention, bool deterministic) {
   if (is_plain(stream, attention, out.dtype))
     return plain_attention_backward(stream, dqkv, dout, qkv, out, lse, attention);
+  if (attention.rows.rows() > 0)
+    return backward_in_blocks(stream, {out, lse, qkv, attention, dqkv, dout}, deterministic);
   const AttentionShape shape = shape_of("attention_backward", attention, out.dtype, deterministic);
   const BackwardTensors tensors{dqkv.data, dout.data, qkv.data, out.data, lse.data};
   stream.enqueue([queue = stream.queue(), shape, numbers = Numbers("attention_backward", attention),

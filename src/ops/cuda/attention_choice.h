@@ -8,13 +8,27 @@
 
 namespace trifold::cuda {
 
+// Whether all runs are whole tiles of 128 positions.
+inline bool is_whole_runs(const SequenceRows& rows) {
+  for (const RowRun& run : rows.runs())
+    if (run.begin % 128 != 0 || run.count % 128 != 0) return false;
+  return true;
+}
+// Whether a call for context-parallel ranks can be computed in blocks.
+inline bool is_in_blocks(const Attention& attention) {
+  return attention.rows.rows() > 0 && attention.lengths.data == nullptr &&
+         attention.first_keys.data == nullptr && attention.dropout.probability == 0 &&
+         attention.seq % 128 == 0 && is_whole_runs(attention.rows) && is_whole_runs(attention.key_rows);
+}
 // Whether the graphs and cuDNN's engines support the call: 16-bit types, head_dim a multiple of 8, more than one
-// position (for backward), no context parallelism by rows (the graphs have no masks for runs of positions and do not
-// merge outputs in f32), and no documents with dropout.
+// position (for backward), and no documents with dropout. Context parallelism by rows, in blocks of runs of positions
+// (attention_blocks.h), has neither lengths, nor documents, nor dropout, and runs of whole tiles of 128 positions, in
+// which is_wrong_in_cudnn finds nothing.
 inline bool is_for_cudnn(const Attention& attention, DType dtype) {
   return accumulate_type(dtype) != dtype && attention.head_dim % 8 == 0 && attention.head_dim <= 256 &&
          attention.seq > 1 && (attention.first_keys.data == nullptr || attention.dropout.probability == 0) &&
-         attention.rows.rows() == 0 && attention.left < 0 && attention.right < 0 && attention.soft_cap == 0;
+         (attention.rows.rows() == 0 || is_in_blocks(attention)) && attention.left < 0 &&
+         attention.right < 0 && attention.soft_cap == 0;
 }
 
 // Whether cuDNN has no engine for the call on devices of compute capability `major`.x, as version 9.19 reports for

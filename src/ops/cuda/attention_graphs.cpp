@@ -14,26 +14,42 @@ cudnnDataType_t cudnn_type_of(DType dtype) {
   fail("cuDNN's attention is for bf16 and f16, not {}", name_of(dtype));
 }
 
-// The layouts of all tensors of one shape: b batch, h heads, k key heads, s positions, d width.
+// The layouts of all tensors of one shape: b batch, h heads, k key heads, s positions, n keys, d width.
 struct Layouts {
   explicit Layouts(const AttentionShape& shape)
       : b(shape.batch),
         h(shape.heads),
         k(shape.kv_heads),
         s(shape.seq),
+        n(shape.keys > 0 ? shape.keys : shape.seq),
         d(shape.width),
         all(shape.all_heads > 0 ? shape.all_heads : shape.heads),
-        row((all + 2 * (shape.all_heads > 0 ? shape.all_kv_heads : shape.kv_heads)) * shape.width) {}
+        row((all + 2 * (shape.all_heads > 0 ? shape.all_kv_heads : shape.kv_heads)) * shape.width),
+        block(shape.keys > 0),
+        held(block ? shape.query_rows : s),
+        key_row(block ? 2 * shape.given_heads * d : row),
+        held_keys(block ? shape.key_rows : s),
+        block_heads(block ? shape.given_heads * (h / k) : all) {}
 
-  Layout4 packed(int64_t heads) const { return {{b, heads, s, d}, {row * s, d, row, 1}}; }
-  Layout4 packed_transposed(int64_t heads) const { return {{b, heads, d, s}, {row * s, d, 1, row}}; }
-  Layout4 out() const { return {{b, h, s, d}, {all * d * s, d, all * d, 1}}; }
+  Layout4 query() const { return {{b, h, s, d}, {row * held, d, row, 1}}; }
+  Layout4 key_rows() const { return {{b, k, n, d}, {key_row * held_keys, d, key_row, 1}}; }
+  Layout4 key_columns() const { return {{b, k, d, n}, {key_row * held_keys, d, 1, key_row}}; }
+  Layout4 out() const { return {{b, h, s, d}, {all * d * held, d, all * d, 1}}; }
+  // Results: those of a block are dense.
+  Layout4 block_out() const {
+    return block ? Layout4{{b, h, s, d}, {block_heads * d * s, d, block_heads * d, 1}} : out();
+  }
+  Layout4 dquery() const { return block ? block_out() : query(); }
+  Layout4 dkey() const { return block ? Layout4{{b, k, n, d}, {key_row * n, d, key_row, 1}} : key_rows(); }
   Layout4 rows() const { return {{b, h, s, 1}, {h * s, s, 1, 1}}; }
-  Layout4 scores() const { return {{b, h, s, s}, {h * s * s, s * s, s, 1}}; }
-  Layout4 scores_transposed() const { return {{b, h, s, s}, {h * s * s, s * s, 1, s}}; }
+  Layout4 scores() const { return {{b, h, s, n}, {h * s * n, s * n, n, 1}}; }
+  Layout4 scores_transposed() const { return {{b, h, n, s}, {h * s * n, s * n, 1, n}}; }
   Layout4 dense() const { return {{b, h, s, d}, {h * s * d, s * d, d, 1}}; }
+  Layout4 dense_keys() const { return {{b, h, n, d}, {h * n * d, n * d, d, 1}}; }
 
-  int64_t b, h, k, s, d, all, row;
+  int64_t b, h, k, s, n, d, all, row;
+  bool block;
+  int64_t held, key_row, held_keys, block_heads;
 };
 
 // The operands of the masks that the shape needs. Keys of other documents get a finite score, because they precede a
@@ -141,7 +157,7 @@ void key_gradient(Graph& graph, const Layouts& at, const Masks& masks, cudnnData
                   Node right, Node result) {
   const Extents extents{masks.keys, {}, masks.queries};
   if (at.h == at.k) return graph.matmul(left, right, result, extents);
-  const Node of_heads = graph.virtual_tensor(at.dense(), type);
+  const Node of_heads = graph.virtual_tensor(at.dense_keys(), type);
   graph.matmul(left, right, of_heads, extents);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_heads, result);
 }
@@ -153,10 +169,10 @@ Graph attention_forward_graph(const AttentionShape& shape) {
   const Layouts at(shape);
   const cudnnDataType_t type = cudnn_type_of(shape.dtype);
   Graph graph;
-  const Node query = graph.tensor(at.packed(at.h), type, kQuery);
-  const Node key = graph.tensor(at.packed_transposed(at.k), type, kKey);
-  const Node value = graph.tensor(at.packed(at.k), type, kValue);
-  const Node out = graph.tensor(at.out(), type, kOut);
+  const Node query = graph.tensor(at.query(), type, kQuery);
+  const Node key = graph.tensor(at.key_columns(), type, kKey);
+  const Node value = graph.tensor(at.key_rows(), type, kValue);
+  const Node out = graph.tensor(at.block_out(), type, kOut);
   const Node lse = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kLse);
 
   const Masks masks(graph, shape);
@@ -189,15 +205,15 @@ Graph attention_backward_graph(const AttentionShape& shape) {
   const Layouts at(shape);
   const cudnnDataType_t type = cudnn_type_of(shape.dtype);
   Graph graph;
-  const Node query = graph.tensor(at.packed(at.h), type, kQuery);
-  const Node key = graph.tensor(at.packed_transposed(at.k), type, kKey);
-  const Node value = graph.tensor(at.packed_transposed(at.k), type, kValue);
+  const Node query = graph.tensor(at.query(), type, kQuery);
+  const Node key = graph.tensor(at.key_columns(), type, kKey);
+  const Node value = graph.tensor(at.key_columns(), type, kValue);
   const Node out = graph.tensor(at.out(), type, kOut);
   const Node lse = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kLse);
   const Node dout = graph.tensor(at.out(), type, kDout);
-  const Node dquery = graph.tensor(at.packed(at.h), type, kDquery);
-  const Node dkey = graph.tensor(at.packed(at.k), type, kDkey);
-  const Node dvalue = graph.tensor(at.packed(at.k), type, kDvalue);
+  const Node dquery = graph.tensor(at.dquery(), type, kDquery);
+  const Node dkey = graph.tensor(at.dkey(), type, kDkey);
+  const Node dvalue = graph.tensor(at.dkey(), type, kDvalue);
   const Node delta = graph.tensor(at.rows(), CUDNN_DATA_FLOAT, kDelta);
   const Node scale = graph.scalar(kScale);
 
@@ -237,7 +253,7 @@ Graph attention_backward_graph(const AttentionShape& shape) {
   graph.reshape(dscores, dscores_transposed);
   key_gradient(graph, at, masks, type, dscores_transposed, query, dkey);
 
-  const Node key_rows = graph.virtual_tensor(at.packed(at.k), type);
+  const Node key_rows = graph.virtual_tensor(at.key_rows(), type);
   graph.reshape(key, key_rows);
   const Extents extents{masks.queries, {}, masks.keys};
   if (shape.deterministic) {

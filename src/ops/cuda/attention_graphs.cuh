@@ -20,6 +20,10 @@ struct AttentionShape {
   // The heads in the packed projections, if `heads` and `kv_heads` are only a group of them; 0: no groups.
   int64_t all_heads = 0, all_kv_heads = 0;
   bool documents = false;  // a query sees no keys before kFirstKeys; with `causal`
+  // A block (attention_blocks.h), if not 0: `seq` queries, of `query_rows` rows a sample in qkv, out and dout, and `keys`
+  // keys, of `key_rows` rows a sample in a matrix of the keys and values of `given_heads` key heads. Its output and its
+  // gradients are dense [batch, seq or keys, all heads of the block, width]. With `causal`, keys are as many as queries.
+  int64_t keys = 0, query_rows = 0, key_rows = 0, given_heads = 0;
 
   auto operator<=>(const AttentionShape&) const = default;
 };

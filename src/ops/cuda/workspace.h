@@ -92,17 +92,19 @@ struct AttentionSize {
   bool lengths = false;       // Attention::lengths is set
   bool deterministic = true;  // backward is deterministic
   bool drops = false;         // dropout's probability is not 0
+  int64_t keys = 0;           // of a block (attention_blocks.h) with `seq` queries; 0: seq
 };
 
 // The workspace of backward, the maximum over cuDNN's engines. If deterministic, 16 bits for every pair of query and
 // key, both rounded up to Hopper's tiles; otherwise, gradients of queries in f32 (some engines). If heads
 // share keys, also gradients of keys and values for every head.
 inline size_t cudnn_backward_workspace(const AttentionSize& size) {
-  const auto tiles = [&](int64_t tile) { return (size.seq + tile - 1) / tile * tile; };
+  const auto tiles = [](int64_t rows, int64_t tile) { return (rows + tile - 1) / tile * tile; };
   const int64_t heads = size.batch * size.heads;
-  const int64_t pairs = size.deterministic ? heads * tiles(64) * tiles(128) : 0;
+  const int64_t keys = size.keys > 0 ? size.keys : size.seq;
+  const int64_t pairs = size.deterministic ? heads * tiles(size.seq, 64) * tiles(keys, 128) : 0;
   const int64_t queries = heads * size.seq * size.width;
-  const int64_t shared = size.kv_heads == size.heads ? 0 : 2 * queries;
+  const int64_t shared = size.kv_heads == size.heads ? 0 : 2 * heads * keys * size.width;
   const int64_t sums = size.deterministic ? 0 : 2 * queries;
   return static_cast<size_t>(2 * (pairs + shared + sums)) + kWorkspaceAlignment;
 }

@@ -341,6 +341,30 @@ template <class T>
 void plain_attention_backward(CudaStream stream, const PlainBackward<T>& tensors,
                               const PlainAttention& attention);
 
+// ---- blocks of attention (attention_blocks.cu); heads of a multiple of 8 elements ----
+// `queries` rows of each sample from `row` on, of `all_rows`, and `heads` heads from `head` on, of `all_heads`.
+struct RowsOfBlock {
+  int64_t batch, queries, heads, width;
+  int64_t all_rows, row, all_heads, head;
+};
+// Merges a block's output `part` [batch, queries, heads, width] and logs of sums of exponentials `sums` [batch, heads,
+// queries] into these rows of out [batch, all_rows, all_heads, width] and lse [batch, all_heads, all_rows], or, if it is
+// the first, assigns them. T and Out are float, or T is a 16-bit type and Out is it or float.
+template <class T, class Out>
+void merge_block(CudaStream stream, Out* out, float* lse, const T* part, const float* sums,
+                 const RowsOfBlock& rows, bool first);
+// sums [batch, heads, queries] = these rows of lse.
+void sums_of_block(CudaStream stream, float* sums, const float* lse, const RowsOfBlock& rows);
+// `count` rows of each sample from `row` on, of `all_rows` of `stride` elements each, and `columns` columns from `column`
+// on, all multiples of 8.
+struct BlockColumns {
+  int64_t batch, count, columns;
+  int64_t all_rows, row, stride, column;
+};
+// Adds part [batch, count, columns] to these elements of `to`, or assigns them. Types as of merge_block.
+template <class T, class Out>
+void add_block(CudaStream stream, Out* to, const T* part, const BlockColumns& place, bool assign);
+
 // A head's rows in out [batch * queries, heads * width] and its sums in lse [batch, heads, queries]; logits [heads].
 template <class T>
 void attention_sinks(CudaStream stream, T* out, Accumulate<T>* lse, const T* sinks, int64_t batch,
