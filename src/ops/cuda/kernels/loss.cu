@@ -1,9 +1,10 @@
 // Cross entropy over a part of the vocabulary: one pass over the logits for the statistics of their rows, one
-// for the gradient. For cross_entropy_all, a block makes both passes over its row, so that the second reads the cache;
-// the bits are the same.
+// for the gradient. For cross_entropy_all, if two rows fit the shared memory of a multiprocessor, a block makes both
+// passes over a row in shared memory while the next one is copied there, so logits are read once; the bits are the same.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/map.cuh"
+#include "ops/cuda/kernels/tensor_core.cuh"
 
 namespace trifold::cuda {
 
@@ -62,10 +63,30 @@ struct Single {
   T at[1];
 };
 
-// The statistics of a row, computed by all threads of a block: whole packs first, without bounds checks, then the rest.
-// Aligned: packs are at aligned addresses.
+// Whole packs of a row in memory; Aligned: at aligned addresses. And of a row in shared memory, where a thread reads
+// what it copied there itself.
 template <class T, bool Aligned>
-__device__ inline Online<T> statistics_of(const T* row, const cpu::VocabularyPart& part) {
+struct InMemory {
+  const T* row;
+  __device__ inline void load(FullPack<T>& pack, int64_t column) const {
+    pack.template load<Aligned>(row + column, kPerPack<T>);
+  }
+};
+template <class T>
+struct InShared {
+  SharedAddress row;
+  __device__ inline void load(FullPack<T>& pack, int64_t column) const {
+    const uint4 word =
+        load_shared(row + static_cast<SharedAddress>(column * static_cast<int64_t>(sizeof(T))));
+    memcpy(pack.at, &word, sizeof word);
+  }
+};
+
+// The statistics of a row, computed by all threads of a block: whole packs first, without bounds checks, then the rest,
+// from memory.
+template <class T, class Packs>
+__device__ inline Online<T> statistics_of(const Packs& whole_packs, const T* row,
+                                          const cpu::VocabularyPart& part) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   Online<T> mine{cpu::kLowest<Wide>, 0};
@@ -77,7 +98,7 @@ __device__ inline Online<T> statistics_of(const T* row, const cpu::VocabularyPar
 #pragma unroll
     for (int k = 0; k < kStatsPacks; ++k) {
       if (c + k * step >= whole) continue;
-      packs[k].template load<Aligned>(row + c + k * step, kPer);
+      whole_packs.load(packs[k], c + k * step);
       count = k + 1;
     }
     mine.add(packs, count);
@@ -105,7 +126,7 @@ __global__ void __launch_bounds__(kStatsThreads)
                          const int32_t* labels, cpu::VocabularyPart part) {
   const int64_t r = blockIdx.x;
   const T* row = logits + r * part.columns;
-  const Online<T> statistics = statistics_of<T, Aligned>(row, part);
+  const Online<T> statistics = statistics_of<T>(InMemory<T, Aligned>{row}, row, part);
   if (threadIdx.x != 0) return;
   max[r] = statistics.most;
   sum[r] = statistics.total;
@@ -141,44 +162,58 @@ struct Gradient {
   }
 };
 
-// Two blocks on each of an H100's 132 multiprocessors: their rows of 50 thousand 16-bit logits take half of its cache,
-// so the second pass still finds them there.
-constexpr int64_t kRowsAtOnce = 264;
-
-template <class T, bool Aligned>
-__global__ void __launch_bounds__(kStatsThreads)
+// A block for each multiprocessor, with a row and the next one in its dynamic shared memory. Whole packs only.
+template <class T>
+__global__ void __launch_bounds__(kStatsThreads, 1)
     cross_entropy_all_kernel(T* dlogits, Accumulate<T>* max, Accumulate<T>* sum, Accumulate<T>* target,
                              const T* logits, const int32_t* labels, const float* weight,
                              cpu::LateFactor scale, int64_t rows, cpu::VocabularyPart part) {
   constexpr int kPer = kPerPack<T>;
+  const SharedAddress memory = dynamic_shared();
+  const auto row_bytes = static_cast<SharedAddress>(part.columns * static_cast<int64_t>(sizeof(T)));
+  const int64_t first = threadIdx.x * kPer;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kPer;
+  const auto begin_copy = [&](int64_t r, SharedAddress to) {
+    if (r < rows)
+      for (int64_t c = first; c < part.columns; c += step)
+        copy_async(to + static_cast<SharedAddress>(c * static_cast<int64_t>(sizeof(T))),
+                   logits + r * part.columns + c, true);
+    commit_copies();
+  };
+  SharedAddress here = memory;
+  SharedAddress next = memory + row_bytes;
+  begin_copy(blockIdx.x, here);
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    begin_copy(r + gridDim.x, next);
+    await_copies<1>();
     const T* row = logits + r * part.columns;
     T* out = dlogits + r * part.columns;
     const int64_t label = labels[r] - part.first_id;
-    const Online<T> statistics = statistics_of<T, Aligned>(row, part);
+    const bool labelled = label >= 0 && label < part.held;
+    // By the thread that overwrites the label's logit later.
+    if (threadIdx.x == (labelled ? label / kPer % blockDim.x : 0)) target[r] = target_of(row, label, part);
+    const InShared<T> packs_here{here};
+    const Online<T> statistics = statistics_of<T>(packs_here, row, part);
     if (threadIdx.x == 0) {
       max[r] = statistics.most;
       sum[r] = statistics.total;
-      target[r] = target_of(row, label, part);
     }
-    __syncthreads();  // the label's logit is overwritten from here on
+    __syncthreads();  // the rest of the row, which was read from memory, is overwritten from here on
     const Gradient<T> gradient(statistics, weight[r], scale, label);
-    for (int64_t c = threadIdx.x * kPer; c < part.columns; c += kStatsPacks * step) {
-      FullPack<T> packs[kStatsPacks];
-#pragma unroll
-      for (int k = 0; k < kStatsPacks; ++k) {
-        const int64_t at = c + k * step;
-        if (at < part.columns) packs[k].template load<Aligned>(row + at, count_at(at, part.columns, kPer));
-      }
+    for (int64_t c = first; c < part.columns; c += kStatsPacks * step) {
 #pragma unroll
       for (int k = 0; k < kStatsPacks; ++k) {
         const int64_t at = c + k * step;
         if (at >= part.columns) continue;
-        gradient.put_into(packs[k], at, part);
-        packs[k].template store<Aligned>(out + at, count_at(at, part.columns, kPer));
+        FullPack<T> pack;
+        packs_here.load(pack, at);
+        gradient.put_into(pack, at, part);
+        pack.store(out + at);
       }
     }
+    const SharedAddress used = here;
+    here = next;
+    next = used;
   }
 }
 
@@ -265,15 +300,20 @@ void cross_entropy_all(CudaStream stream, T* dlogits, Accumulate<T>* max, Accumu
                        Accumulate<T>* target, const T* logits, const int32_t* labels, const float* weight,
                        const cpu::LateFactor& scale, int64_t rows, const cpu::VocabularyPart& part) {
   if (rows == 0) return;
-  if constexpr (sizeof(T) == sizeof(double)) {  // exp of f64 leaves no registers for both
+  const int64_t bytes = 2 * part.columns * static_cast<int64_t>(sizeof(T));
+  // exp of f64 leaves no registers for both passes.
+  if (sizeof(T) == sizeof(double) || !packs<T>(part.columns, dlogits, logits) ||
+      bytes > most_dynamic_shared()) {
     softmax_stats<T>(stream, max, sum, target, logits, labels, rows, part);
     cross_entropy_backward<T>(stream, dlogits, logits, max, sum, labels, weight, scale, rows, part);
-  } else {
-    const bool aligned = packs<T>(part.columns, dlogits, logits);
-    const auto kernel = aligned ? cross_entropy_all_kernel<T, true> : cross_entropy_all_kernel<T, false>;
-    const auto blocks = static_cast<unsigned>(rows < kRowsAtOnce ? rows : kRowsAtOnce);
-    TRIFOLD_LAUNCH(kernel, dim3(blocks), threads_of<T>(part), 0, stream, dlogits, max, sum, target, logits,
-                   labels, weight, scale, rows, part);
+    return;
+  }
+  if constexpr (sizeof(T) < sizeof(double)) {
+    allow_dynamic_shared(cross_entropy_all_kernel<T>, static_cast<int>(bytes));
+    const int64_t blocks = rows < multiprocessors() ? rows : multiprocessors();
+    TRIFOLD_LAUNCH((cross_entropy_all_kernel<T>), dim3(static_cast<unsigned>(blocks)), threads_of<T>(part),
+                   static_cast<size_t>(bytes), stream, dlogits, max, sum, target, logits, labels, weight,
+                   scale, rows, part);
   }
 }
 

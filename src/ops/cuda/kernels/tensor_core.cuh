@@ -41,6 +41,20 @@ __device__ inline void copy_async(SharedAddress to, const void* from, bool exist
 #endif
 }
 
+// Loads 16 bytes of shared memory from a multiple of 16.
+__device__ inline uint4 load_shared(SharedAddress from) {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  return *reinterpret_cast<const uint4*>(from);
+#else
+  uint4 word;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+               : "r"(from)
+               : "memory");
+  return word;
+#endif
+}
+
 // Makes a group of this thread's copies since the last group.
 __device__ inline void commit_copies() {
 #if defined(TRIFOLD_CUDA_EMULATION)
@@ -136,6 +150,19 @@ inline int multiprocessors() {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
   return count;
+#endif
+}
+
+// The dynamic shared memory that a block may have on the current device, beside 2 KiB of its own.
+inline int64_t most_dynamic_shared() {
+  constexpr int64_t kOwn = 2048;
+#if defined(TRIFOLD_CUDA_EMULATION)
+  return static_cast<int64_t>(emulation::kMostDynamicShared) - kOwn;
+#else
+  int device = 0, bytes = 48 << 10;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes - kOwn;
 #endif
 }
 
