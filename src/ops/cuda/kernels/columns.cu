@@ -10,7 +10,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kBlocks = 1024;  // target: enough for a GPU, few enough that adding their sums is cheap
 constexpr int64_t kPartRows = 32;  // minimum rows of a part, even if that makes few blocks
-constexpr int kLoads = 4;          // loads in flight per thread
+constexpr int kLoads = 4;          // loads in flight per thread, of two arrays
+constexpr int kLoadsOfOne = 6;     // of one array: more take registers of a block
 constexpr int kDown = 32;       // parts that a block of column_totals adds in parallel: there are few blocks
 constexpr int kTotalLoads = 8;  // loads in flight per thread of column_totals: all of 256 parts
 
@@ -151,12 +152,13 @@ struct ReluTerms {
 
 // sums [parts][Terms::kSums][columns]. Whole: rows consist of whole packs.
 template <class T, class Terms, bool Whole>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Terms::kArrays == 1 && Whole ? 4 : 1)
     column_parts(Accumulate<T>* sums, Terms terms, int64_t rows, int64_t columns, int64_t part_rows) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   constexpr int kSums = Terms::kSums;
-  constexpr int kAhead = kLoads / Terms::kArrays;
+  // Where a thread adds rows in their order, so that loads in flight do not change a sum.
+  constexpr int kAhead = Terms::kArrays == 1 && Whole ? kLoadsOfOne : kLoads / Terms::kArrays;
   __shared__ Wide of_thread[kSums][kThreads * kPer];
   const auto lanes = static_cast<int>(blockDim.x);
   const auto down = static_cast<int>(blockDim.y);

@@ -43,7 +43,10 @@ struct RowPacks {
 // sums [blocks][Centered ? 2 : 1][columns]; dx or sums may be null, gain is needed for dx alone. Whole: rows
 // consist of whole packs; then the next rows are read while the sums along these are combined, because few blocks
 // fit a multiprocessor, and there is little else to read meanwhile.
-template <class T, bool Centered, bool Whole>
+//
+// OnlySums: without dx. The kernel then only waits for memory, and has registers for two rows that are read ahead; the
+// order of sums stays.
+template <class T, bool Centered, bool Whole, bool OnlySums>
 __global__ void __launch_bounds__(kMostRowThreads, 1)
     norm_gradients_kernel(T* dx, Accumulate<T>* sums, const T* residual, const T* dy, const T* x,
                           const Accumulate<T>* mean, const Accumulate<T>* rstd, const T* gain,
@@ -51,6 +54,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   constexpr int kKinds = Centered ? 2 : 1;
+  constexpr int kRowsAhead = OnlySums ? 2 : 1;
   const int step = static_cast<int>(blockDim.x) * kPer;
   const int first = static_cast<int>(threadIdx.x) * kPer;
   // The number of elements of pack k that this thread has.
@@ -59,7 +63,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
   FullPack<T> gains[kFew];
 #pragma unroll
   for (int k = 0; k < kFew; ++k)
-    if (dx != nullptr && count_of(k) > 0) gains[k].template load<Whole>(gain + first + k * step, count_of(k));
+    if (!OnlySums && count_of(k) > 0) gains[k].template load<Whole>(gain + first + k * step, count_of(k));
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * run;
   const int64_t end = begin + run < rows ? begin + run : rows;
   const auto read = [&](RowPacks<T>& to, int64_t row) {
@@ -75,16 +79,19 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     if constexpr (Centered) to.center = mean[row];
     to.inverse = rstd[row];
   };
-  RowPacks<T> next;
-  if constexpr (Whole) read(next, begin + threadIdx.y);
-  for (int64_t top = begin; top < end; top += blockDim.y) {
+  RowPacks<T> next[kRowsAhead];
+  if constexpr (Whole) {
+#pragma unroll
+    for (int a = 0; a < kRowsAhead; ++a) read(next[a], begin + threadIdx.y + a * blockDim.y);
+  }
+  const auto process = [&](int64_t top, RowPacks<T>& coming) {
     const int64_t row = top + threadIdx.y;
     const bool here = row < end;
     const int64_t at = row * columns + first;
     RowPacks<T> now;
     if constexpr (Whole) {
-      now = next;
-      read(next, row + blockDim.y);
+      now = coming;
+      read(coming, row + kRowsAhead * blockDim.y);
     } else {
       read(now, row);  // there are no registers for two
     }
@@ -92,7 +99,7 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     FullPack<T> added[kFew];  // used last, so they have time to arrive
 #pragma unroll
     for (int k = 0; k < kFew; ++k)
-      if (residual != nullptr && here && count_of(k) > 0)
+      if (!OnlySums && residual != nullptr && here && count_of(k) > 0)
         added[k].template load<Whole>(residual + at + k * step, count_of(k));
     Wide along[2] = {0, 0};
 #pragma unroll
@@ -106,13 +113,13 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
         const Wide slope = value(dys[k].at[i]);
         total[0][k][i] += slope * normal;
         if constexpr (Centered) total[kKinds - 1][k][i] += slope;
-        if (dx == nullptr) continue;
+        if constexpr (OnlySums) continue;
         const Wide g = slope * (value(gains[k].at[i]) + offset);
         if constexpr (Centered) along[0] += g;
         along[1] += g * normal;
       }
     }
-    if (dx == nullptr) continue;
+    if constexpr (OnlySums) return;
     combine_row(along, Plus{});
     const Wide average = along[0] / static_cast<Wide>(columns);
     const Wide share = along[1] / static_cast<Wide>(columns);
@@ -130,7 +137,11 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
       }
       dys[k].template store<Whole>(dx + at + k * step, count);
     }
-  }
+  };
+  for (int64_t top = begin; top < end; top += kRowsAhead * blockDim.y)
+#pragma unroll
+    for (int a = 0; a < kRowsAhead; ++a)
+      if (top + a * blockDim.y < end) process(top + a * blockDim.y, next[a]);
   if (sums == nullptr) return;
   // If a block processes several rows at a time, the threads of the first row add the sums of all rows.
   __shared__ Wide of_row[kBlockThreads * kFew * kPer];
@@ -160,6 +171,15 @@ __global__ void __launch_bounds__(kMostRowThreads, 1)
     }
     if (blockDim.y > 1) __syncthreads();
   }
+}
+
+template <class T, bool OnlySums>
+auto kernel_of(bool centered, bool whole) {
+  if (centered)
+    return whole ? norm_gradients_kernel<T, true, true, OnlySums>
+                 : norm_gradients_kernel<T, true, false, OnlySums>;
+  return whole ? norm_gradients_kernel<T, false, true, OnlySums>
+               : norm_gradients_kernel<T, false, false, OnlySums>;
 }
 
 // The threads of a row, and the rows that a block processes at a time.
@@ -193,9 +213,8 @@ void norm_gradients(CudaStream stream, void* scratch, T* dx, Accumulate<T>* dgai
   const dim3 block = blocks_of<T>(columns).block;
   const Runs runs = runs_of(rows, columns, block.y);
   const bool whole = packs<T>(columns, dx, residual, dy, x, gain);
-  const auto centered = whole ? norm_gradients_kernel<T, true, true> : norm_gradients_kernel<T, true, false>;
-  const auto plain = whole ? norm_gradients_kernel<T, false, true> : norm_gradients_kernel<T, false, false>;
-  const auto kernel = mean != nullptr ? centered : plain;
+  const auto kernel = dx != nullptr ? kernel_of<T, false>(mean != nullptr, whole)
+                                    : kernel_of<T, true>(mean != nullptr, whole);
   auto* sums = dgain != nullptr ? static_cast<Wide*>(scratch) : nullptr;
   TRIFOLD_LAUNCH(kernel, dim3(static_cast<unsigned>(runs.blocks)), block, 0, stream, dx, sums, residual, dy,
                  x, mean, rstd, gain, static_cast<Wide>(offset), rows, static_cast<int>(columns), runs.rows);
