@@ -132,6 +132,29 @@ __device__ inline void store(float* y, const Sums& sums, int row, int end, int c
   }
 }
 
+// The results of a tile's expert, or of all experts.
+template <bool OverRows, class T, class Out>
+__device__ inline Out* results_of(const Operands<T, Out>& operands, const Tiles<OverRows>& tiles) {
+  return operands.out +
+         (OverRows ? int64_t{tiles.expert()} * operands.sizes.rows * operands.sizes.columns : 0);
+}
+
+// Gradients that a tile is added to at its end are fetched to the cache while it is computed: the block's threads share
+// the lines of its rows.
+template <class Out, class Tiles>
+__device__ inline void prefetch_results(const Out* out, const Tiles& tiles, const Sizes& sizes) {
+  constexpr int kLine = kLineBytes / static_cast<int>(sizeof(Out));
+  constexpr int kLinesAcross = kTileColumns / kLine;
+  const auto [row, column] = tiles.corner();
+#pragma unroll 1
+  for (int line = static_cast<int>(threadIdx.x); line < kTileRows * kLinesAcross; line += kThreads) {
+    const int r = row + line / kLinesAcross;
+    const int c = column + line % kLinesAcross * kLine;
+    if (r < tiles.end() && c < sizes.columns)
+      prefetch_line(out + static_cast<int64_t>(r) * sizes.columns + c);
+  }
+}
+
 template <class T, class Out, bool OverRows, bool RightAlong, int Stages>
 __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Out> operands) {
   static_assert(kThreads == kWarpsDown * kWarpsAcross * kWarp);
@@ -155,6 +178,8 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
   load_fragments<RightAlong>(b[0], now + right, 0);
   for (Tiles<OverRows> tiles(operands.sizes, operands.first); !tiles.done(); tiles.next()) {
     Sums sums = {};
+    Out* const out = results_of<OverRows>(operands, tiles);
+    if (OverRows && operands.accumulate) prefetch_results(out, tiles, operands.sizes);
     for (int piece = tiles.pieces(); piece > 0; --piece) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -177,8 +202,6 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
       }
     }
     const auto [row, column] = tiles.corner();
-    Out* out = operands.out +
-               (OverRows ? int64_t{tiles.expert()} * operands.sizes.rows * operands.sizes.columns : 0);
     store<true>(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab, operands.sizes.columns,
                 operands.accumulate);
   }
@@ -206,6 +229,8 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
   SharedAddress next = shared + kAhead * kStageBytes;  // stage of the piece that is loaded
   for (Tiles<OverRows> tiles(operands.sizes, operands.first); !tiles.done(); tiles.next()) {
     Sums sums = {};
+    Out* const out = results_of<OverRows>(operands, tiles);
+    if (OverRows && operands.accumulate) prefetch_results(out, tiles, operands.sizes);
     hold(sums);
     for (int piece = tiles.pieces(); piece > 0; --piece) {
       await_copies<kAhead - 1>();
@@ -226,8 +251,6 @@ __global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<
     await_products<0>();
     hold(sums);
     const auto [row, column] = tiles.corner();
-    Out* out = operands.out +
-               (OverRows ? int64_t{tiles.expert()} * operands.sizes.rows * operands.sizes.columns : 0);
     store<false>(out, sums, row + group * kSlab + warp * 16, tiles.end(), column, operands.sizes.columns,
                  operands.accumulate);
   }
