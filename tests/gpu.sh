@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What a machine with an NVIDIA GPU can show, in calls of at most 8 minutes each, of which each is of use alone:
 #
-#   first   whether it works and where it stands: the libraries, what the card reaches, operations and products against
-#           the processor, three steps of GPT-2 124M, the probe (tests/cuda/cuda_probe.cpp), kernels against the copy,
-#           steps of GPT-2 1558M
+#   first   whether it works and where it stands, in less than 7 minutes: the libraries, what the card reaches, operations
+#           and products against the processor, three steps of GPT-2 124M, what no card has run since the last visit
+#           (tests/gpu/since.sh), kernels against the copy, steps of GPT-2 1558M
 #   speed   how fast: steps of three sizes, with measured algorithms and on 8 bits, their forecasts, the five slowest
-#           kernels under the profiler
+#           kernels under the profiler, the probe (tests/cuda/cuda_probe.cpp)
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
 #   meshes  mixtures of experts, over ranks and NCCL too; positions that are cut over ranks; activations that leave the card
 #   use     what users do with a card: resume, other meshes, tables and state in the memory of the host
@@ -22,7 +22,7 @@
 #
 # A part has a limit of its own and what is left of the call's clock; one that fails or runs over does not stop the next.
 # After every part the folder that OUT names (else build/gpu) has CALL.txt, the table; CALL.log, the end of every part's
-# output; and CALL.jsonl, the figures; `first` also probe.json.
+# output; and CALL.jsonl, the figures; `speed` also probe.json.
 #
 # Exit status: 0 when all is well or there is no GPU (it says so); 1 with the failing parts named; 2 for unknown options.
 # shellcheck disable=SC2034,SC2317  # variables of the files in tests/gpu; functions that are called through part()
@@ -78,6 +78,7 @@ tests=build/release/tests
 export TRIFOLD_MODULE_PATH=$modules TRIFOLD_TEST_DATA=$PWD/tests
 source tests/gpu/parts.sh
 source tests/gpu/speed.sh
+source tests/gpu/since.sh
 source tests/gpu/agreement.sh
 source tests/gpu/recommender.sh
 source tests/gpu/use.sh
@@ -95,13 +96,19 @@ run_build() {
 
 first() {
   part "NVIDIA's libraries" 10 found_libraries
-  part "What products reach" 45 products
+  part "What products reach" 25 products
   part "Every operation against the processor" 60 limited "$tests/cuda/cuda_ops"
-  part "Products and attention against f64" 60 limited "$tests/cuda/cuda_products"
-  part "Three steps of GPT-2 124M" 45 three_steps
-  part "Probe of products, attention and the output's loss" 100 probe
-  part "Memory-bound kernels, at least 0.8 of the copy" 50 kernels
-  part "GPT-2 1558M, 4 micro-batches of 16" 100 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
+  part "Products and attention against f64" 45 limited "$tests/cuda/cuda_products"
+  part "Three steps of GPT-2 124M" 25 three_steps
+  for way in all_gather p2p; do
+    part "Two context ranks on the card, $way in blocks of cuDNN" 25 context_blocks "$way"
+  done
+  part "Muon and moments in bf16 follow the processor" 30 other_updates
+  part "Windows and sinks follow the processor" 20 windows
+  part "Adapters on frozen weights follow the processor" 20 adapters
+  part "An exported GPT-2 follows the processor" 20 exported_model
+  part "Memory-bound kernels, at least 0.8 of the copy" 45 kernels
+  part "GPT-2 1558M, 4 micro-batches of 16" 55 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
 }
 
 speed() {
@@ -116,6 +123,7 @@ speed() {
   part "Profile of the five slowest kernels" 75 profile
   part "GPT-2 124M on 8 bits" 40 step gpt2-124m-fp8 12 768 12 32 --fp8
   part "GPT-2 1558M on 8 bits" 100 step gpt2-1558m-fp8 48 1600 25 16 --global-batch-size 64 --fp8
+  part "Probe of products, attention and the output's loss" 60 probe
 }
 
 final() {

@@ -44,13 +44,14 @@ gently() {
   "$@"
 }
 
-# curve DEVICE NAME STEPS PRECISION...: the losses of a short run on Shakespeare.
+# curve DEVICE NAME STEPS PRECISION...: the losses of a short run on Shakespeare, of samples of 64 positions, 12 at once, or as
+# many as `length` and `batch` say.
 curve() {
   local device=$1 name=$2 steps=$3
   shift 3
   rm -f "$out/$name.jsonl"
   limited "$trifold" pretrain --device "$device" --data-path data/tinyshakespeare.txt --split 90,10,0 --num-layers 4 \
-    --hidden-size 128 --num-attention-heads 4 --seq-length 64 --micro-batch-size 12 "${rates[@]}" \
+    --hidden-size 128 --num-attention-heads 4 --seq-length "${length:-64}" --micro-batch-size "${batch:-12}" "${rates[@]}" \
     --lr-decay-style cosine --lr-warmup-iters 20 --train-iters "$steps" --seed 7 --log-json "$out/$name.jsonl" "$@"
 }
 

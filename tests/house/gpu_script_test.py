@@ -59,6 +59,21 @@ class GpuScript(unittest.TestCase):
         return subprocess.run([self.folder / "tests/gpu.sh", *arguments], capture_output=True, text=True, check=False,
                               timeout=120, env={**os.environ, "PATH": bin_first, "OUT": str(self.folder / "out")})
 
+    def test_the_probe_leaves_its_report(self):
+        self.run_script("--no-build", "--only", "Probe", "speed")
+        self.assertIn("   1558M: best of eight", self.report("speed.txt"))
+        self.assertEqual(self.report("probe.json"), "{}\n")
+
+    def test_what_is_first_takes_less_than_seven_minutes(self):
+        text = (ROOT / "tests/gpu.sh").read_text()
+        body = text[text.index("first() {"):text.index("speed() {")]
+        loop = body[body.index("for way in"):body.index("  done")]
+        ways = len(re.search(r"for way in (.*);", loop)[1].split())
+        limits = [int(limit) for limit in re.findall(r'part "[^"]*" (\d+) ', body)]
+        repeated = [int(limit) for limit in re.findall(r'part "[^"]*" (\d+) ', loop)]
+        self.assertGreater(len(limits), 10)
+        self.assertLess(sum(limits) + (ways - 1) * sum(repeated), 420)
+
     def report(self, name):
         return (self.folder / "out" / name).read_text()
 
@@ -73,8 +88,6 @@ class GpuScript(unittest.TestCase):
             self.assertRegex(table, rf"(?m)^{re.escape(title)} +{verdict} ")
         self.assertIn("700 TFLOP/s", table)
         self.assertIn("gelu", table)
-        self.assertIn("   1558M: best of eight", table)
-        self.assertEqual(self.report("probe.json"), "{}\n")
         log = self.report("first.log")
         self.assertIn("an operation is wrong", log)
         self.assertRegex(log, r"begins\nstopped after [5-9] s")
