@@ -5,8 +5,8 @@
 // Blocks of the same queries are merged by the log of the sums of exponentials. Backward computes each block from the
 // output and the sums over all keys, so its gradients only have to be added (Liu et al., "Ring Attention", arXiv
 // 2310.01889). Engines round the output and the gradients of a block to 16 bits; merged values have another type where
-// Attention says so. Blocks come in a fixed order, so a call has the same bits each time; they differ from those of
-// one rank.
+// Attention says so. Blocks come in a fixed order, so a call has the same bits each time, but not the bits of one
+// rank.
 //
 // Does not include CUDA's headers; plans count with it.
 #pragma once
@@ -55,7 +55,7 @@ inline std::vector<AttentionBlock> attention_blocks(const Attention& attention) 
   return blocks;
 }
 
-// A block for an engine. `heads` and `kv_heads` are those of the call; qkv, out and dout have `query_rows` rows a sample
+// A block for an engine. `heads` and `kv_heads` are the call's; qkv, out and dout have `query_rows` rows a sample
 // and the columns of `all_heads` and `all_kv_heads`, keys and values `key_rows` rows and the columns of `kv_heads`.
 struct BlockShape {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, width = 0;
@@ -90,8 +90,8 @@ inline int64_t gradients_of(const BlockShape& shape) {
   return shape.batch * shape.keys * 2 * shape.kv_heads * shape.width;
 }
 
-// The results of a block in scratch memory: sums, then its output or the gradients of queries, then those of keys and
-// values.
+// Offsets of a block's results in scratch memory: sums, then its output or the gradients of queries, then the gradients
+// of keys and values.
 struct BlockMemory {
   BlockMemory(const BlockShape& shape, bool backward)
       : output(aligned_workspace(static_cast<size_t>(sums_of(shape)) * sizeof(float))),
@@ -110,7 +110,7 @@ inline size_t block_bytes(const Attention& attention, DType dtype, bool backward
   return most;
 }
 
-// The same with cuDNN's workspace, the maximum over forward and backward.
+// Bytes of scratch memory of a call with cuDNN's workspace, the maximum over forward and backward.
 inline size_t blocks_workspace(const Attention& attention, DType dtype, bool deterministic) {
   size_t engine = 0;
   for (const AttentionBlock& block : attention_blocks(attention)) {

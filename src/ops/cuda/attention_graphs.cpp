@@ -35,7 +35,7 @@ struct Layouts {
   Layout4 key_rows() const { return {{b, k, n, d}, {key_row * held_keys, d, key_row, 1}}; }
   Layout4 key_columns() const { return {{b, k, d, n}, {key_row * held_keys, d, 1, key_row}}; }
   Layout4 out() const { return {{b, h, s, d}, {all * d * held, d, all * d, 1}}; }
-  // Results: those of a block are dense.
+  // Results, which are dense in a block.
   Layout4 block_out() const {
     return block ? Layout4{{b, h, s, d}, {block_heads * d * s, d, block_heads * d, 1}} : out();
   }

@@ -8,7 +8,7 @@
 
 namespace trifold::cuda {
 
-// Pointers to the first element of a block. Those of forward's results and of gradients are dense: out and dquery
+// Pointers to the first element of a block. Results of forward and gradients are dense: out and dquery
 // [batch, queries, heads, width], lse [batch, heads, queries], dkey and dvalue rows of [batch, keys, 2 kv_heads, width].
 struct BlockForward {
   const void *query, *key, *value;

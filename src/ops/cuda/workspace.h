@@ -92,7 +92,7 @@ struct AttentionSize {
   bool lengths = false;       // Attention::lengths is set
   bool deterministic = true;  // backward is deterministic
   bool drops = false;         // dropout's probability is not 0
-  int64_t keys = 0;           // of a block (attention_blocks.h) with `seq` queries; 0: seq
+  int64_t keys = 0;           // keys of a block (attention_blocks.h) with `seq` queries; 0: seq
 };
 
 // The workspace of backward, the maximum over cuDNN's engines. If deterministic, 16 bits for every pair of query and

@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr int64_t kBlocks = 1024;  // target: enough for a GPU, few enough that adding their sums is cheap
 constexpr int64_t kPartRows = 32;  // minimum rows of a part, even if that makes few blocks
 constexpr int kLoads = 4;          // loads in flight per thread, of two arrays
-constexpr int kLoadsOfOne = 6;     // of one array: more take registers of a block
+constexpr int kLoadsOfOne = 6;     // the same of one array; more would take registers of a block
 constexpr int kDown = 32;       // parts that a block of column_totals adds in parallel: there are few blocks
 constexpr int kTotalLoads = 8;  // loads in flight per thread of column_totals: all of 256 parts
 

@@ -153,7 +153,7 @@ inline int multiprocessors() {
 #endif
 }
 
-// The dynamic shared memory that a block may have on the current device, beside 2 KiB of its own.
+// The dynamic shared memory that a block may have on the current device, in addition to 2 KiB of static memory.
 inline int64_t most_dynamic_shared() {
   constexpr int64_t kOwn = 2048;
 #if defined(TRIFOLD_CUDA_EMULATION)
