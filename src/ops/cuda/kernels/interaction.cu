@@ -1,11 +1,12 @@
 // Pairwise dot products of the vectors of a sample, and their backward.
 //
-// Forward, a block processes one sample: its vectors are loaded into shared memory one strip of columns at a time, and
-// threads keep tiles of products in registers; samples of more than kMostVectors vectors use a plain kernel. On an H100
+// Forward, a block processes one sample: its vectors are copied to shared memory one strip of columns at a time, all
+// copies in flight together, and threads keep tiles of products in registers; samples of more than kMostVectors vectors use a plain kernel. On an H100
 // this is faster than vectors in registers alone, which are read again for each block of products and then exceed the
 // caches. Backward reads each vector once; the lanes of a warp keep gradients in registers.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/tensor_core.cuh"
 
 namespace trifold::cuda {
 
@@ -24,27 +25,36 @@ struct Shape {
 // ---- forward ----
 
 constexpr int kMostVectors = 48;
-constexpr int kStrip = 64;                // columns in shared memory
-constexpr int kStripStride = kStrip + 4;  // adjacent rows begin in different banks
-constexpr int kTile = 4;                  // products of 4 vectors with 4 vectors
+template <class W>
+constexpr int kStrip = sizeof(W) == sizeof(float) ? 128 : 64;  // columns in shared memory
+template <class W>
+constexpr int kStripStride = kStrip<W> + 4;  // adjacent rows begin in different banks
+constexpr int kTile = 4;                     // products of 4 vectors with 4 vectors
 constexpr int kSlices = 4;  // adjacent lanes share a tile, each every fourth group of four columns
 
 template <class W>
 struct Vectors {
-  alignas(16) W at[kMostVectors][kStripStride];
+  alignas(16) W at[kMostVectors][kStripStride<W>];
 
-  // Loads columns [first, first + kStrip) of the sample's vectors, and zeros beyond their width.
+  // Copies columns [first, first + kStrip) of the sample's vectors, and zeros beyond their width.
   __device__ inline void load(const W* sample, int vectors, int64_t width, int64_t first, bool aligned) {
     constexpr int kPer = kPerPack<W>;
-    constexpr int kRowPacks = kStrip / kPer;
+    constexpr int kRowPacks = kStrip<W> / kPer;
     const int padded = (vectors + kTile - 1) / kTile * kTile;
     for (int p = static_cast<int>(threadIdx.x); p < padded * kRowPacks; p += kThreads) {
       const int v = p / kRowPacks;
       const int c = p % kRowPacks * kPer;
+      if (aligned) {  // then a pack is whole or not there
+        copy_async(shared_address(&at[v][c]), sample + v * width + first + c,
+                   v < vectors && first + c < width);
+        continue;
+      }
       FullPack<W> pack{};
-      if (v < vectors) pack.load(sample + v * width + first + c, count_at(first + c, width, kPer), aligned);
+      if (v < vectors) pack.load(sample + v * width + first + c, count_at(first + c, width, kPer), false);
       pack.store_shared(&at[v][c]);
     }
+    commit_copies();
+    await_copies<0>();
   }
 };
 
@@ -65,11 +75,10 @@ __global__ void __launch_bounds__(kThreads) interaction_kernel(W* y, const W* x,
   const int64_t width = shape.width;
   const W* sample = x + blockIdx.x * (vectors * width);
   W* out = y + blockIdx.x * shape.out_width;
-  for (int64_t c = threadIdx.x; c < width; c += kThreads) out[c] = sample[c];
   const int across = (vectors + kTile - 1) / kTile;
   const int tiles = across * (across + 1) / 2;
   const int slice = static_cast<int>(threadIdx.x) % kSlices;
-  const int strips = static_cast<int>((width + kStrip - 1) / kStrip);
+  const int strips = static_cast<int>((width + kStrip<W> - 1) / kStrip<W>);
   for (int round = 0; round * (kThreads / kSlices) < tiles; ++round) {
     const int t = round * (kThreads / kSlices) + static_cast<int>(threadIdx.x) / kSlices;
     int row = 0;
@@ -77,10 +86,15 @@ __global__ void __launch_bounds__(kThreads) interaction_kernel(W* y, const W* x,
     tile_of(t < tiles ? t : 0, row, column);
     W sum[kTile][kTile] = {};
     for (int s = 0; s < strips; ++s) {
-      __syncthreads();  // all reads of the previous strip are done
-      strip.load(sample, vectors, width, static_cast<int64_t>(s) * kStrip, shape.aligned);
+      if (round + s > 0) __syncthreads();  // all reads of the previous strip are done
+      strip.load(sample, vectors, width, static_cast<int64_t>(s) * kStrip<W>, shape.aligned);
       __syncthreads();
-      for (int c = slice * 4; c < kStrip; c += kSlices * 4) {
+      if (round == 0) {  // the first vector is a part of the results
+        const int64_t first = static_cast<int64_t>(s) * kStrip<W>;
+        for (int64_t c = threadIdx.x; c < kStrip<W> && first + c < width; c += kThreads)
+          out[first + c] = strip.at[0][c];
+      }
+      for (int c = slice * 4; c < kStrip<W>; c += kSlices * 4) {
         Numbers<W, 4> left[kTile];
         Numbers<W, 4> right[kTile];
 #pragma unroll

@@ -29,6 +29,15 @@ __device__ inline SharedAddress dynamic_shared() {
 #endif
 }
 
+// The address of a variable in shared memory.
+__device__ inline SharedAddress shared_address(void* variable) {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  return reinterpret_cast<SharedAddress>(variable);
+#else
+  return static_cast<SharedAddress>(__cvta_generic_to_shared(variable));
+#endif
+}
+
 // Starts to copy 16 bytes or, unless `exists`, to set them to zero; `from` may then be any address. Otherwise both
 // addresses must be multiples of 16.
 __device__ inline void copy_async(SharedAddress to, const void* from, bool exists) {
