@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kStatsThreads, 1)
                              const T* logits, const int32_t* labels, const float* weight,
                              cpu::LateFactor scale, int64_t rows, cpu::VocabularyPart part) {
   constexpr int kPer = kPerPack<T>;
-  const SharedAddress memory = dynamic_shared();
+  const SharedAddress memory = dynamic_shared<16>();
   const auto row_bytes = static_cast<SharedAddress>(part.columns * static_cast<int64_t>(sizeof(T)));
   const int64_t first = threadIdx.x * kPer;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kPer;

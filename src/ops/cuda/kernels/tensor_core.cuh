@@ -19,12 +19,13 @@ using SharedAddress = uintptr_t;
 using SharedAddress = uint32_t;
 #endif
 
-// The block's dynamic shared memory, aligned to 1024 bytes.
+// The block's dynamic shared memory, aligned to Alignment bytes, as is then the memory of all kernels of the file.
+template <int Alignment = 1024>
 __device__ inline SharedAddress dynamic_shared() {
 #if defined(TRIFOLD_CUDA_EMULATION)
   return reinterpret_cast<SharedAddress>(emulation::dynamic_shared);
 #else
-  extern __shared__ __align__(1024) unsigned char memory[];
+  extern __shared__ __align__(Alignment) unsigned char memory[];
   return static_cast<SharedAddress>(__cvta_generic_to_shared(memory));
 #endif
 }
