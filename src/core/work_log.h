@@ -40,8 +40,10 @@ struct Work {
   // Flops of matrix products, by Megatron-LM's convention: 2 for each multiplication, and under a causal mask half of
   // the scores.
   double flops = 0;
-  double bytes = 0;    // memory traffic: the bytes of each tensor argument once
-  int ranks = 1;       // Collective
+  double bytes = 0;  // memory traffic: the bytes of each tensor argument once
+  double rounded =
+      0;          // Product of a linear layer: bytes that rounding its factors to 8 bits moves (ops/narrow.h)
+  int ranks = 1;  // Collective
   unsigned group = 0;  // Collective: identifies the communicator (planned_communicator)
   double sent = 0;     // bytes that this rank sends or receives, whichever is more, counted as Traffic does
   int hops = 0;        // Collective: messages that follow one another

@@ -2,6 +2,7 @@
 #include "ops/activations.h"
 #include "ops/contract.h"
 #include "ops/expect.h"
+#include "ops/narrow.h"
 
 namespace trifold::contract {
 
@@ -36,28 +37,41 @@ void fill_rows(const Tensor& y, const Tensor& row) {
 
 namespace {
 
+// A result of as many elements as `from`, in narrow form or of the type of `from`.
+void expect_map(const char* op, const char* name, const Tensor& result, const char* from_name,
+                const Tensor& from) {
+  if (is_narrow(result))
+    expect_factor(op, name, result, from.dtype, from.row_count(), from.last_dim());
+  else
+    expect(op, from_name, from, result.dtype, result.elements());
+}
+
 template <size_t Number>
 void activation(const Tensor& y, const Tensor& x) {
-  expect(kActivations[Number].name, "x", x, y.dtype, y.elements());
+  expect_map(kActivations[Number].name, "y", y, "x", x);
 }
 
 template <size_t Number>
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& saved) {
   constexpr const ActivationEntries& kThis = kActivations[Number];
-  expect(kThis.backward_name, "dy", dy, dx.dtype, dx.elements());
-  expect(kThis.backward_name, kThis.saved, saved, dx.dtype, dx.elements());
+  expect(kThis.backward_name, "dy", dy, saved.dtype, saved.elements());
+  expect_map(kThis.backward_name, "dx", dx, kThis.saved, saved);
 }
 
 }  // namespace
 
 void gated(const Tensor& y, const Tensor& x, const Gating& /*gating*/) {
-  expect_matrix("gated", "y", y);
-  expect("gated", "x", x, y.dtype, 2 * y.elements());
+  const Tensor wide = widened(y);
+  expect_matrix("gated", "y", wide);
+  expect("gated", "x", x, wide.dtype, 2 * wide.elements());
 }
 
 void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Gating& /*gating*/) {
   expect_matrix("gated_backward", "dy", dy);
-  expect("gated_backward", "dx", dx, dy.dtype, 2 * dy.elements());
+  expect_factor("gated_backward", "dx", dx, dy.dtype, dy.row_count(), 2 * dy.last_dim());
+  check(!is_narrow(dx) || dy.last_dim() % kScaleBlock == 0,
+        "gated_backward: dx is narrow, so dy must have a multiple of {} columns, not {}", kScaleBlock,
+        dy.last_dim());
   expect("gated_backward", "x", x, dy.dtype, 2 * dy.elements());
 }
 

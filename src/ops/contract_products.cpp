@@ -25,7 +25,9 @@ void gemm(const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b, b
 namespace {
 
 // y = x w^T + bias, on behalf of `op`. With a bias, all have the same type.
-void expect_affine(const char* op, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
+void expect_affine(const char* op, const Tensor& y, const Tensor& factor, const Tensor& w,
+                   const Tensor& bias) {
+  const Tensor x = widened(factor);
   gemm(y, x, false, w, true, 1, 0);
   if (bias.rank() == 0) return;
   expect(op, "y", y, x.dtype, y.elements());
@@ -46,22 +48,24 @@ void affine_add(const Tensor& y, const Tensor& residual, const Tensor& x, const 
 
 void affine_gelu(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias) {
   expect_affine("affine_gelu", z, x, w, bias);
-  expect("affine_gelu", "y", y, z.dtype, z.elements());
-  gemm(y, x, false, w, true, 1, 0);  // y's shape must match too, because back ends may use it
+  expect_factor("affine_gelu", "y", y, z.dtype, z.row_count(), z.last_dim());
+  gemm(widened(y), widened(x), false, w, true, 1,
+       0);  // y's shape must match too, because back ends may use it
 }
 
 void affine_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, double beta) {
-  gemm(dx, dy, false, w, false, 1, beta);
+  gemm(dx, widened(dy), false, w, false, 1, beta);
 }
 
 void affine_backward_gelu(const Tensor& dz, const Tensor& dy, const Tensor& w, const Tensor& z) {
-  gemm(dz, dy, false, w, false, 1, 0);
+  gemm(dz, widened(dy), false, w, false, 1, 0);
   expect("affine_backward_gelu", "z", z, dz.dtype, dz.elements());
 }
 
-void affine_backward_weight(const Tensor& dw, const Tensor& db, const Tensor& dy, const Tensor& x,
+void affine_backward_weight(const Tensor& dw, const Tensor& db, const Tensor& left, const Tensor& right,
                             bool /*accumulate*/) {
-  gemm(dw, dy, true, x, false, 1, 0);
+  const Tensor dy = widened(left);
+  gemm(dw, dy, true, widened(right), false, 1, 0);
   if (db.rank() > 0) expect("affine_backward_weight", "db", db, accumulate_type(dy.dtype), dy.last_dim());
 }
 

@@ -13,7 +13,7 @@ void layer_norm(const Tensor& y, const Tensor& mean, const Tensor& rstd, const T
                 const Tensor& bias, double /*eps*/, double /*gain_offset*/) {
   expect_matrix("layer_norm", "x", x);
   const DType wide = accumulate_type(x.dtype);
-  expect("layer_norm", "y", y, x.dtype, x.elements());
+  expect_factor("layer_norm", "y", y, x.dtype, x.row_count(), x.last_dim());
   expect("layer_norm", "mean", mean, wide, x.row_count());
   expect("layer_norm", "rstd", rstd, wide, x.row_count());
   expect("layer_norm", "gain", gain, x.dtype, x.last_dim());
@@ -63,7 +63,7 @@ void rms_norm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor
               double /*gain_offset*/) {
   expect_matrix("rms_norm", "gain", gain);
   const int64_t elements = rstd.elements() * gain.elements();
-  expect("rms_norm", "y", y, gain.dtype, elements);
+  expect_factor("rms_norm", "y", y, gain.dtype, rstd.elements(), gain.elements());
   expect("rms_norm", "x", x, gain.dtype, elements);
   expect("rms_norm", "rstd", rstd, accumulate_type(gain.dtype), rstd.elements());
 }

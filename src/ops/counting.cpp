@@ -6,6 +6,7 @@
 
 #include "ops/composed.h"
 #include "ops/contract.h"
+#include "ops/narrow.h"
 
 namespace trifold {
 
@@ -110,19 +111,38 @@ Work product(double rows, double columns, double inner, DType dtype, double batc
   return work;
 }
 
+// Narrow factors belong to products of bf16.
+DType type_of_factor(const Tensor& x) { return is_narrow(x) ? DType::BF16 : x.dtype; }
+
+// Bytes that a pass over a factor moves to round it to 8 bits with scales of blocks: reading it and writing its codes. A
+// narrow factor needs the pass only if it is turned.
+double rounding_of(const Tensor& factor, bool turned = false) {
+  const auto elements = static_cast<double>(factor_elements(factor));
+  if (is_narrow(factor)) return turned ? 2 * elements : 0;
+  return elements * static_cast<double>(1 + size_of(factor.dtype));
+}
+
 // y [R, N] = x [R, K] times a matrix; the other tensors are read or written in the same pass.
 Work product(const Tensor& y, const Tensor& x, std::initializer_list<Tensor> others) {
   Work work = product(static_cast<double>(y.row_count()), static_cast<double>(y.last_dim()),
-                      static_cast<double>(x.last_dim()), x.dtype);
+                      static_cast<double>(factor_columns(x)), type_of_factor(x));
   work.result = y.shape;
   work.bytes = sum_of({y, x}) + sum_of(others);
   return work;
 }
 
+// y = x times w or its transpose, factors of a linear layer.
+Work linear_product(const Tensor& y, const Tensor& x, const Tensor& w, std::initializer_list<Tensor> others) {
+  Work work = product(y, x, others);
+  work.bytes += bytes_of(w);
+  work.rounded = rounding_of(x) + rounding_of(w);
+  return work;
+}
+
 // dw [N, K] = dy [R, N]^T x [R, K]
 Work weight_product(const Tensor& dw, const Tensor& dy, const Tensor& x, bool accumulate) {
-  Work work = product(static_cast<double>(dy.last_dim()), static_cast<double>(x.last_dim()),
-                      static_cast<double>(dy.row_count()), x.dtype);
+  Work work = product(static_cast<double>(factor_columns(dy)), static_cast<double>(factor_columns(x)),
+                      static_cast<double>(dy.row_count()), type_of_factor(x));
   work.result = dw.shape;
   work.bytes = sum_of({dw, dy, x}) + (accumulate ? bytes_of(dw) : 0);
   return work;
@@ -138,30 +158,31 @@ Work counted(Operand<&OpTable::gemm>, const Tensor& c, const Tensor& a, bool tra
 }
 Work counted(Operand<&OpTable::affine>, const Tensor& y, const Tensor& x, const Tensor& w,
              const Tensor& bias) {
-  return product(y, x, {w, bias});
+  return linear_product(y, x, w, {bias});
 }
 Work counted(Operand<&OpTable::affine_add>, const Tensor& y, const Tensor& residual, const Tensor& x,
              const Tensor& w, const Tensor& bias) {
-  return product(y, x, {residual, w, bias});
+  return linear_product(y, x, w, {residual, bias});
 }
 Work counted(Operand<&OpTable::affine_gelu>, const Tensor& y, const Tensor& z, const Tensor& x,
              const Tensor& w, const Tensor& bias) {
-  return product(y, x, {z, w, bias});
+  return linear_product(y, x, w, {z, bias});
 }
 Work counted(Operand<&OpTable::affine_backward_input>, const Tensor& dx, const Tensor& dy, const Tensor& w,
              double beta) {
-  Work work = product(dx, dy, {w});
+  Work work = linear_product(dx, dy, w, {});
   if (beta != 0) work.bytes += bytes_of(dx);
   return work;
 }
 Work counted(Operand<&OpTable::affine_backward_gelu>, const Tensor& dz, const Tensor& dy, const Tensor& w,
              const Tensor& z) {
-  return product(dz, dy, {w, z});
+  return linear_product(dz, dy, w, {z});
 }
 Work counted(Operand<&OpTable::affine_backward_weight>, const Tensor& dw, const Tensor& db, const Tensor& dy,
              const Tensor& x, bool accumulate) {
   Work work = weight_product(dw, dy, x, accumulate);
   work.bytes += bytes_of(db);
+  work.rounded = rounding_of(dy, true) + rounding_of(x, true);
   work.sums_rows = db.rank() > 0;
   return work;
 }
@@ -377,10 +398,33 @@ const OpTable& row_entries() {
   return kTable;
 }
 
+const OpTable& composed_entries();
+
+// Composed products of linear layers; one of a narrow factor is counted as it is, because `gemm` does not read it.
+struct ComposedOfWide {
+  using Parts = Composed<composed_entries>;
+  static void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+    (is_narrow(x) ? Counting<&OpTable::affine>::call : Parts::affine)(stream, y, x, w, bias);
+  }
+  static void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
+    (is_narrow(dy) ? Counting<&OpTable::affine_backward_input>::call : Parts::affine_backward_input)(
+        stream, dx, dy, w, beta);
+  }
+  static void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                     bool accumulate) {
+    const bool counted = is_narrow(dy) || is_narrow(x);
+    (counted ? Counting<&OpTable::affine_backward_weight>::call : Parts::affine_backward_weight)(
+        stream, dw, db, dy, x, accumulate);
+  }
+};
+
 const OpTable& composed_entries() {
   static const OpTable kTable = [] {
     OpTable ops = counting_entries();
     add_composed_products<composed_entries>(ops);
+    ops.affine = ComposedOfWide::affine;
+    ops.affine_backward_input = ComposedOfWide::affine_backward_input;
+    ops.affine_backward_weight = ComposedOfWide::affine_backward_weight;
     add_composed_rows<composed_entries>(ops);
     return ops;
   }();

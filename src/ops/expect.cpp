@@ -1,6 +1,7 @@
 #include "ops/expect.h"
 
 #include "core/error.h"
+#include "ops/narrow.h"
 
 namespace trifold::contract {
 
@@ -20,6 +21,24 @@ void expect_float(const char* op, const char* name, const Tensor& tensor) {
     default:
       fail("{}: {} is {}, but a floating-point type is needed", op, name, name_of(tensor.dtype));
   }
+}
+
+void expect_factor(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t rows,
+                   int64_t columns) {
+  if (!is_narrow(tensor)) return expect(op, name, tensor, dtype, rows * columns);
+  constexpr int64_t kUnit = 16;
+  const bool fits = dtype == DType::BF16 && tensor.shape == narrow_shape(rows, columns);
+  if (!fits)
+    fail("{}: {} is narrow with {} rows of {} columns, but bf16 with {} rows of {} columns is needed", op,
+         name, tensor.row_count(), factor_columns(tensor), rows, columns);
+  check(rows % kUnit == 0 && columns % kUnit == 0,
+        "{}: {} is narrow, so its rows and columns must be multiples of {}, not {} and {}", op, name, kUnit,
+        rows, columns);
+}
+
+Tensor widened(const Tensor& factor) {
+  if (!is_narrow(factor)) return factor;
+  return {factor.data, DType::BF16, {factor.row_count(), factor_columns(factor)}};
 }
 
 void expect_matrix(const char* op, const char* name, const Tensor& tensor) {

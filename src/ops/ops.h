@@ -12,6 +12,7 @@
 //   * Activation gradients are assigned ("dx = "). Parameter gradients are added ("dw += ") if `accumulate` is
 //     set, and otherwise assigned, so that they need not be initialised.
 //   * An output may alias an input only if the comment says so.
+//   * Tables of products in 8 bits take and write some tensors in narrow form (ops/narrow.h).
 //   * A result never depends on the number of threads: every sum has a fixed order.
 // Notation: R rows, C columns, V vocabulary entries held here, B samples, T positions, H heads, D head width.
 #pragma once

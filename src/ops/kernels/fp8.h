@@ -75,6 +75,31 @@ template <Fp8 Format>
   return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, magnitude) | sign);
 }
 
+// Factors of a block of numbers: a number is multiplied by `to` before it is rounded, and its code by `from`, the
+// inverse.
+struct BlockScale {
+  float to, from;
+};
+
+// The largest power of two, at most 2^126, by which `largest` >= 0, a block's largest magnitude, does not exceed E4M3's
+// largest number: 2^8 is added to its exponent, or 2^7 above 1.75 times a power of two. 1 for a block of zeros; NaN
+// for one that is not finite, so that all of its codes are NaN.
+[[gnu::always_inline]] HD inline BlockScale block_scale(float largest) {
+  constexpr uint32_t kInfinite = 0xff, kMostExponent = 127 + 126, kMantissa = 0x7fffff,
+                     kThreeQuarters = 0x600000;
+  const auto word = __builtin_bit_cast(uint32_t, largest);
+  const uint32_t exponent = word >> 23 & 0xffU;
+  if (exponent == kInfinite) {
+    const auto nan = __builtin_bit_cast(float, 0x7fc00000U);
+    return {nan, nan};
+  }
+  if (largest == 0) return {1, 1};
+  const uint32_t most = 2 * 127 + 8 - ((word & kMantissa) > kThreeQuarters ? 1U : 0U);
+  const uint32_t wanted = most - exponent;
+  const uint32_t to = wanted > kMostExponent ? kMostExponent : wanted;
+  return {__builtin_bit_cast(float, to << 23), __builtin_bit_cast(float, (2 * 127 - to) << 23)};
+}
+
 }  // namespace
 
 }  // namespace trifold::cpu

@@ -1,0 +1,29 @@
+// Rounding to E4M3 with a scale for each block of a matrix (ops/narrow.h), on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "core/float16.h"
+
+namespace trifold::cpu {
+
+// Rows and columns of a matrix with one scale; the last blocks may be smaller.
+struct ScaledBlock {
+  int64_t rows, columns;
+};
+
+// A block whose upper left element is x[0], of rows of `stride` elements.
+//
+// Its largest magnitude; NaN if an element is NaN.
+float largest_of(const Bfloat16* x, const ScaledBlock& block, int64_t stride);
+// y = x rounded to 8 bits and multiplied by its scale again; y may be x.
+void round_block(Bfloat16* y, const Bfloat16* x, const ScaledBlock& block, int64_t stride);
+
+// Narrow form of rows [begin, end) of x [rows, columns]: codes and scales as in ops/narrow.h.
+void narrow_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows, int64_t columns,
+                 int64_t begin, int64_t end);
+// The numbers of these rows.
+void widen_rows(Bfloat16* y, const uint8_t* codes, const float* scales, int64_t rows, int64_t columns,
+                int64_t begin, int64_t end);
+
+}  // namespace trifold::cpu
