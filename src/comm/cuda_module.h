@@ -29,6 +29,7 @@ size_t cuda_device_memory(int index);
 // Selects a variant of a device's table.
 struct CudaTable {
   bool fp8 = false;           // products of linear layers in 8 bits (ops/cuda/fp8.h)
+  bool fp8_blocks = false;    // with fp8: factors have scales of blocks (ops/cuda/fp8_blocks.h)
   bool deterministic = true;  // attention's backward has the same bits each time (ops/cuda/attention.h)
   bool tf32 = false;          // products of f32 from factors rounded to TF32 (ops/cuda/gemm.h)
 
@@ -77,7 +78,7 @@ CudaReport report_cuda();
 
 // The interface of the module, with C names. A change of any type in it must change the version.
 constexpr const char* kCudaModuleFile = "trifold_cuda.so";
-constexpr int64_t kCudaModuleVersion = 10 + 1000 * int64_t{sizeof(Stream)} +
+constexpr int64_t kCudaModuleVersion = 11 + 1000 * int64_t{sizeof(Stream)} +
                                        1'000'000 * int64_t{sizeof(Tensor)} +
                                        1'000'000'000 * int64_t{sizeof(OpTable)};
 using CudaModuleVersion = int64_t();

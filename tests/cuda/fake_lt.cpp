@@ -43,6 +43,11 @@ cublasStatus_t desc_set(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t att
     std::memcpy(&scale, value, bytes);
     fake_lt.scales.push_back(scale);
   }
+  if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE || attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) {
+    int32_t mode = 0;
+    std::memcpy(&mode, value, bytes);
+    fake_lt.scale_modes.push_back(mode);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t layout_create(cublasLtMatrixLayout_t* made, cudaDataType_t, uint64_t, uint64_t, int64_t) {

@@ -22,6 +22,7 @@ struct FakeLt {
   std::vector<int> asked;            // proposals wanted by each query
   std::vector<uint64_t> multiplied;  // algorithms, in the order of the calls
   std::vector<const void*> scales;   // addresses set in descriptions
+  std::vector<int32_t> scale_modes;  // and modes of scales
   int alive = 0;                     // descriptions that were not destroyed
   int texts = 0;                     // texts of a status that were asked for
 };

@@ -203,8 +203,30 @@ TEST_F(Algorithms, ScalesInEightBitsAreAtMultiplesOfSixteenBytes) {
   narrow.narrow_b = {cpu::Fp8::E5M2, scales.data() + 4};
   engine_.run(narrow, queue_);
   EXPECT_EQ(fake_lt.scales, (std::vector<const void*>{scales.data(), scales.data() + 4}));
+  EXPECT_EQ(fake_lt.scale_modes, std::vector<int32_t>{});
   narrow.narrow_b.scale = scales.data() + 1;
   EXPECT_NE(failure(narrow).find("4 bytes past a multiple of 16"), std::string::npos) << failure(narrow);
+}
+
+// Rows of an activation with squares of a weight, and the columns of both factors of a weight's gradient, are other
+// products than those with one scale each, so their algorithms are chosen apart.
+TEST_F(Algorithms, ScalesOfBlocksAreDescribed) {
+  alignas(32) const std::array<float, 16> scales{};
+  Product narrow = product();
+  narrow.narrow_a = narrow.narrow_b = {cpu::Fp8::E4M3, scales.data()};
+  fake_lt.proposed = {7};
+  engine_.run(narrow, queue_);
+  narrow.narrow_a.form = cuda::ScaleForm::Squares;
+  narrow.narrow_b.form = cuda::ScaleForm::Rows;
+  engine_.run(narrow, queue_);
+  EXPECT_EQ(fake_lt.scale_modes, (std::vector<int32_t>{CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                                                       CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F}));
+  narrow.narrow_a.form = cuda::ScaleForm::Rows;
+  engine_.run(narrow, queue_);
+  EXPECT_EQ(fake_lt.asked.size(), 3U);
+  fake_lt.proposed = {};
+  narrow.m = 64;
+  EXPECT_NE(failure(narrow).find("e4m3 in rows x e4m3 in rows"), std::string::npos) << failure(narrow);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "core/cuda/cuda_device.h"
 #include "ops/cuda/attention.h"
 #include "ops/cuda/fp8.h"
+#include "ops/cuda/fp8_blocks.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
@@ -52,7 +53,8 @@ const trifold::OpTable* trifold_cuda_ops(int index, const trifold::CudaTable& wh
   const std::lock_guard lock(mutex);
   if (const auto made = opened.tables.find(which); made != opened.tables.end()) return &made->second;
   trifold::OpTable table =
-      which.fp8
+      which.fp8_blocks ? trifold::cuda::make_fp8_blocks_table(&opened.device)
+      : which.fp8
           ? trifold::cuda::make_fp8_table(&opened.device)
           : trifold::cuda::make_table(&opened.device, which.tf32 ? F32Products::Tf32 : F32Products::Exact);
   if (!which.deterministic) table.attention_backward = trifold::cuda::attention_backward_in_any_order;

@@ -95,6 +95,11 @@ namespace {
 // y = f(x) and dx = dy f'(saved), for entry `Number` of kActivations.
 template <size_t Number>
 void activation(Stream& stream, Tensor y, Tensor x) {
+  if (is_narrow(y))
+    return enqueue(stream, kActivations[Number].name,
+                   [out = narrow_matrix(y), in = x.as<Bfloat16>()](CudaStream on) {
+                     activate_narrow(on, kActivations[Number].formula, out, in);
+                   });
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, kActivations[Number].name,
@@ -106,6 +111,12 @@ void activation(Stream& stream, Tensor y, Tensor x) {
 
 template <size_t Number>
 void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
+  if (is_narrow(dx))
+    return enqueue(
+        stream, kActivations[Number].backward_name,
+        [out = narrow_matrix(dx), grad = dy.as<Bfloat16>(), in = saved.as<Bfloat16>()](CudaStream on) {
+          activate_backward_narrow(on, kActivations[Number].formula, out, grad, in);
+        });
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, kActivations[Number].backward_name,
@@ -118,6 +129,10 @@ void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
 }  // namespace
 
 void gated(Stream& stream, Tensor y, Tensor x, const Gating& gating) {
+  if (is_narrow(y))
+    return enqueue(stream, "gated",
+                   [out = narrow_matrix(y), in = x.as<Bfloat16>(), formula = static_cast<size_t>(gating.kind),
+                    rule = gate_rule(gating)](CudaStream on) { gated_narrow(on, formula, rule, out, in); });
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "gated",
@@ -129,6 +144,12 @@ void gated(Stream& stream, Tensor y, Tensor x, const Gating& gating) {
 }
 
 void gated_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, const Gating& gating) {
+  if (is_narrow(dx))
+    return enqueue(stream, "gated_backward",
+                   [out = narrow_matrix(dx), grad = dy.as<Bfloat16>(), in = x.as<Bfloat16>(),
+                    formula = static_cast<size_t>(gating.kind), rule = gate_rule(gating)](CudaStream on) {
+                     gated_backward_narrow(on, formula, rule, out, grad, in);
+                   });
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "gated_backward",

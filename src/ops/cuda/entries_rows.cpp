@@ -41,6 +41,13 @@ void norm_backward(Stream& stream, const char* op, const NormGradients& to, Tens
 
 void layer_norm(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gain, Tensor bias,
                 double eps, double gain_offset) {
+  if (is_narrow(y))
+    return enqueue(
+        stream, "layer_norm",
+        [=, out = narrow_matrix(y), center = mean.as<float>(), inverse = rstd.as<float>(),
+         in = x.as<Bfloat16>(), gains = gain.as<Bfloat16>(), biases = bias.as<Bfloat16>()](CudaStream on) {
+          norm_narrow(on, out, center, inverse, in, gains, biases, eps, gain_offset);
+        });
   const int64_t rows = x.row_count();
   const int64_t columns = x.last_dim();
   dispatch_float(x.dtype, [&](auto zero) {
@@ -78,6 +85,12 @@ void layer_norm_backward_all(Stream& stream, Tensor dx, Tensor dgain, Tensor dbi
 }
 
 void rms_norm(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor gain, double eps, double gain_offset) {
+  if (is_narrow(y))
+    return enqueue(stream, "rms_norm",
+                   [=, out = narrow_matrix(y), inverse = rstd.as<float>(), in = x.as<Bfloat16>(),
+                    gains = gain.as<Bfloat16>()](CudaStream on) {
+                     norm_narrow(on, out, nullptr, inverse, in, gains, nullptr, eps, gain_offset);
+                   });
   const int64_t columns = gain.elements();
   const int64_t rows = rstd.elements();
   dispatch_float(gain.dtype, [&](auto zero) {

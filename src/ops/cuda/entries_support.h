@@ -9,6 +9,7 @@
 #include "ops/cuda/enqueue.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/launch_support.h"
+#include "ops/narrow.h"
 
 namespace trifold::cuda {
 
@@ -24,6 +25,14 @@ void enqueue_with_scratch(Stream& stream, const char* op, size_t bytes, Launch l
     launch(static_cast<CudaStream>(queue->native()), scratch);
     queue->check_launch(op);
   });
+}
+
+// The memory of a narrow tensor.
+static_assert(kNarrowBlock == kScaleBlock);
+inline NarrowMatrix narrow_matrix(const Tensor& tensor) {
+  auto* codes = tensor.as<uint8_t>();
+  const int64_t rows = tensor.row_count(), columns = factor_columns(tensor);
+  return {codes, reinterpret_cast<float*>(codes + rows * columns), rows, columns};
 }
 
 }  // namespace trifold::cuda

@@ -6,6 +6,7 @@
 #include "core/cuda/cuda_queue.h"
 #include "ops/composed.h"
 #include "ops/contract.h"
+#include "ops/cuda/fp8_product.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/lt_product.h"
 #include "ops/cuda/table.h"
@@ -63,33 +64,11 @@ void product(const char* op, Stream& stream, Tensor y, const Factor& left, const
     const size_t of_right = fp8_factor_workspace(right.tensor.elements());
     std::byte* memory = factor_memory(on, of_right + fp8_factor_workspace(left.tensor.elements()));
     const auto native = static_cast<CudaStream>(on.native());
-    Product asked{.factors = left.tensor.dtype,
-                  .result = y.dtype,
-                  .m = right.extent(),
-                  .n = left.extent(),
-                  .k = left.depth(),
-                  .transpose_a = true,
-                  .transpose_b = false,
-                  .a = nullptr,
-                  .b = nullptr,
-                  .d = y.data,
-                  .alpha = 1,
-                  .beta = beta,
-                  .epilogue = bias.rank() > 0 ? Epilogue::Bias : Epilogue::None,
-                  .bias = bias.data};
+    Product asked = narrow_product(y, bias, right.extent(), left.extent(), left.depth(), beta);
     narrow(native, memory, right, &asked.a, &asked.narrow_a);
     narrow(native, memory + of_right, left, &asked.b, &asked.narrow_b);
     on.check_launch(op);
-    if (asked.bias != nullptr) {
-      if (try_product(on, asked)) return;
-      // Put into the result first, it is rounded together with the sum, as by the epilogue.
-      fill_rows(native, y.as<Bfloat16>(), bias.as<Bfloat16>(), y.row_count(), y.last_dim());
-      on.check_launch(op);
-      asked.epilogue = Epilogue::None;
-      asked.bias = nullptr;
-      asked.beta = 1;
-    }
-    run_product(on, asked);
+    run_narrow_product(on, op, asked, y, bias);
   });
 }
 

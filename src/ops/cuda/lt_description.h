@@ -56,6 +56,18 @@ inline cudaDataType_t type_of(const NarrowFactor& factor, DType otherwise) {
   return factor.format == cpu::Fp8::E4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
 }
 
+inline cublasLtMatmulMatrixScale_t mode_of(ScaleForm form) {
+  switch (form) {
+    case ScaleForm::One:
+      break;
+    case ScaleForm::Rows:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case ScaleForm::Squares:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  }
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
 // The largest power of two that divides an address, at most the 128 bytes to which arenas align: beyond that,
 // alignment is accidental, and should not affect the choice of algorithms.
 inline uint32_t alignment_of(const void* pointer) {
@@ -118,10 +130,16 @@ class Description {
     }
     if (p.is_narrow()) {
       // Products of gradients are summed in f32; in forward, sums may be rounded in between, as is usual.
-      const bool forward = p.narrow_a.format == p.narrow_b.format;
+      // Products with scales of blocks are always summed in f32, block by block.
+      const bool one_scale = p.narrow_a.form == ScaleForm::One;
+      const bool forward = one_scale && p.narrow_a.format == p.narrow_b.format;
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(forward ? 1 : 0));
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.narrow_a.scale);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.narrow_b.scale);
+      if (!one_scale) {
+        set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(p.narrow_a.form));
+        set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(p.narrow_b.form));
+      }
     }
     if (p.aux != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);

@@ -144,6 +144,8 @@ LtEngine::Key::Key(const Product& p)
       epilogue(p.epilogue),
       type_a(type_of(p.narrow_a, p.factors)),
       type_b(type_of(p.narrow_b, p.factors)),
+      scales_a(p.narrow_a.form),
+      scales_b(p.narrow_b.form),
       other_c(p.c != nullptr),
       tf32(p.tf32),
       adds(p.beta != 0),
@@ -152,9 +154,11 @@ LtEngine::Key::Key(const Product& p)
 
 std::string LtEngine::Key::text() const {
   constexpr const char* kEpilogues[] = {"plain", "bias", "bias and ReLU", "bias and GELU", "GELU's slope"};
-  return fmt::format("{} x {} of {}{} into {}, m {} n {} k {}, {}{}, {}{}{}, aligned to {}", text_of(type_a),
-                     text_of(type_b), name_of(factors), tf32 ? " in TF32" : "", name_of(result), m, n, k,
-                     transpose_a ? "T" : "N", transpose_b ? "T" : "N",
+  constexpr const char* kScales[] = {"", " in rows", " in squares"};
+  return fmt::format("{}{} x {}{} of {}{} into {}, m {} n {} k {}, {}{}, {}{}{}, aligned to {}",
+                     text_of(type_a), kScales[static_cast<size_t>(scales_a)], text_of(type_b),
+                     kScales[static_cast<size_t>(scales_b)], name_of(factors), tf32 ? " in TF32" : "",
+                     name_of(result), m, n, k, transpose_a ? "T" : "N", transpose_b ? "T" : "N",
                      kEpilogues[static_cast<size_t>(epilogue)], other_c ? ", c apart" : "",
                      adds ? ", adds" : "", fmt::join(alignments, " "));
 }

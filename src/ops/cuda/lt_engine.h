@@ -53,6 +53,7 @@ class LtEngine final : public ProductTuning {
     bool transpose_a, transpose_b;
     Epilogue epilogue;
     cudaDataType_t type_a, type_b;
+    ScaleForm scales_a, scales_b;
     bool other_c, tf32;
     bool adds;                           // beta is not 0; proposals ignore it, multiplication may reject it
     std::array<uint32_t, 6> alignments;  // alignments of a, b, c, d, bias, aux

@@ -35,14 +35,22 @@ enum class Epilogue : uint8_t {
 // on an H100, but rejects each when it is called to multiply.
 constexpr uint32_t kScaleAlignment = 16;
 
-// An 8-bit factor: its format, and the device address of the scale by which it is multiplied.
+// The scales of an 8-bit factor [extent, k]:
+//   One      of all elements
+//   Rows     of 128 elements along k, [ceil(k / 128), extent]
+//   Squares  of 128 x 128 elements, [ceil(extent / 128), ceil(k / 128) rounded up to a multiple of 4]
+enum class ScaleForm : uint8_t { One, Rows, Squares };
+
+// An 8-bit factor: its format, and the device address of the scales by which it is multiplied.
 struct NarrowFactor {
   cpu::Fp8 format = cpu::Fp8::E4M3;
   const float* scale = nullptr;  // null: the factor has type Product::factors
+  ScaleForm form = ScaleForm::One;
 };
 
 // Either both factors have 8 bits or none. With 8 bits, a must be transposed and b must not (the only form on Hopper),
-// all extents must be multiples of 16, and `factors` is the type of the bias.
+// all extents must be multiples of 16, and `factors` is the type of the bias. Either both factors have one scale or
+// neither; not both have Squares.
 struct Product {
   DType factors, result;
   int64_t m, n, k;

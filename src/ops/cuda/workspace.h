@@ -26,6 +26,15 @@ constexpr size_t fp8_factor_workspace(int64_t elements) {
   return kWorkspaceAlignment + kFp8Scratch + aligned_workspace(static_cast<size_t>(elements));
 }
 
+// A factor [extent, depth] with scales of blocks (fp8_blocks.h): its codes, and at most a scale and a sum for 128
+// elements along `depth`.
+constexpr size_t fp8_block_factor_workspace(int64_t extent, int64_t depth) {
+  constexpr int64_t kBlock = 128;
+  const int64_t scales = extent * ((depth + kBlock - 1) / kBlock);
+  return aligned_workspace(static_cast<size_t>(extent * depth)) +
+         aligned_workspace(2 * static_cast<size_t>(scales) * sizeof(float));
+}
+
 // ---- sorting of lookups (kernels/sort.cuh) ----
 
 constexpr int64_t kSortTile = 2048;      // keys that a block counts

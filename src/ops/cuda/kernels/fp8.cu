@@ -1,11 +1,6 @@
 // Factors of FP8 products: the largest magnitude of a tensor, the scale that maps it to the format's largest
 // number, and the tensor scaled and rounded, as it is or transposed.
-#include "ops/cuda/kernels/group.cuh"
-#include "ops/cuda/kernels/kernels.h"
-#include "ops/kernels/fp8.h"
-#if defined(__CUDACC__)
-#include <cuda_fp8.h>
-#endif
+#include "ops/cuda/kernels/narrow.cuh"
 
 namespace trifold::cuda {
 
@@ -13,13 +8,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kTile = 64;  // rows and columns of a transposed tile
-
-// The larger number, or NaN if either is: no scale may hide a NaN.
-struct Larger {
-  __device__ float operator()(float a, float b) const { return b <= a ? b != b ? b : a : a != a ? a : b; }
-};
-
-__device__ inline float magnitude(float x) { return x < 0 ? -x : x; }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) largest_parts(float* most, const T* x, int64_t n, bool aligned) {
@@ -53,15 +41,6 @@ __global__ void __launch_bounds__(kThreads)
   scale->from = 1 / to;
 }
 
-template <cpu::Fp8 Format>
-__device__ inline uint8_t narrow(float x) {
-#if defined(__CUDA_ARCH__)
-  return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, Format == cpu::Fp8::E4M3 ? __NV_E4M3 : __NV_E5M2);
-#else
-  return cpu::round_fp8<Format>(x);
-#endif
-}
-
 template <cpu::Fp8 Format, class T>
 __global__ void __launch_bounds__(kThreads)
     to_fp8_kernel(uint8_t* y, const T* x, const Fp8Scale* scale, int64_t n, bool aligned) {
@@ -75,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
   Numbers<uint8_t, kPer> ys;
 #pragma unroll
   for (int i = 0; i < kPer; ++i)
-    if (i < count) ys.at[i] = narrow<Format>(value(xs.at[i]) * by);
+    if (i < count) ys.at[i] = narrowed<Format>(value(xs.at[i]) * by);
   ys.store(y + at, count, aligned);
 }
 
@@ -97,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     FullPack<T> xs;
     xs.load(x + (row0 + r) * columns + column0 + c, kPer, true);
 #pragma unroll
-    for (int i = 0; i < kPer; ++i) tile[r][c + i] = narrow<Format>(value(xs.at[i]) * by);
+    for (int i = 0; i < kPer; ++i) tile[r][c + i] = narrowed<Format>(value(xs.at[i]) * by);
   }
   __syncthreads();
   for (int pack = static_cast<int>(threadIdx.x); pack < kTile * kTile / kOut; pack += kThreads) {

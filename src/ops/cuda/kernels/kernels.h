@@ -25,6 +25,17 @@ namespace trifold::cuda {
 // A cudaStream_t, without CUDA's headers.
 using CudaStream = CUstream_st*;
 
+// A matrix in narrow form (ops/narrow.h): its codes and scales.
+constexpr int64_t kNarrowBlock = 128;
+struct NarrowMatrix {
+  uint8_t* codes;
+  float* scales;  // [blocks of columns, rows]
+  int64_t rows, columns;
+};
+HD constexpr int64_t scale_blocks_of(int64_t extent) { return (extent + kNarrowBlock - 1) / kNarrowBlock; }
+// Scales of weights for consecutive blocks of outputs begin this far apart, a multiple of 4 as cuBLASLt requires.
+HD constexpr int64_t weight_scale_stride(int64_t depth) { return (scale_blocks_of(depth) + 3) / 4 * 4; }
+
 // ---- movement and elementwise (elementwise.cu) ----
 void copy_bytes(CudaStream stream, void* y, const void* x, int64_t bytes);
 // Seed and offset of dropout for a library that counts the elements of every call from zero: to[0] = 63 bits of the
@@ -490,5 +501,34 @@ struct alignas(16) Fp8Scale {
 // transposed, both extents must be multiples of 16 and both addresses aligned to packs.
 void to_fp8(CudaStream stream, void* scratch, uint8_t* y, Fp8Scale* scale, const Bfloat16* x, int64_t rows,
             int64_t columns, bool transposed, cpu::Fp8 format);
+
+// ---- factors of FP8 products with scales of blocks (fp8_blocks.cu), of extents that are multiples of 16 ----
+// y = x in narrow form.
+void narrow_rows(CudaStream stream, const NarrowMatrix& y, const Bfloat16* x);
+// w [rows, columns] with a scale for 128 x 128 elements: codes [rows, columns], scales [blocks of rows,
+// weight_scale_stride(columns)]; `turned`: codes [columns, rows], scales [blocks of columns, weight_scale_stride(rows)].
+void narrow_weight(CudaStream stream, uint8_t* codes, float* scales, const Bfloat16* w, int64_t rows,
+                   int64_t columns, bool turned);
+// The columns of x in narrow form, rounded with a scale for 128 rows: codes [columns, rows], scales [blocks of rows,
+// columns]. A wide x [rows, columns] is narrowed first, with the bits of a narrow one. Unless `sums` is null, it becomes
+// the sums of the numbers over 128 rows, [blocks of rows, columns], which add_turned_sums adds up.
+void turn_rows(CudaStream stream, uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows,
+               int64_t columns);
+void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const NarrowMatrix& x);
+// total [columns] = the sums over all rows; added to total if `accumulate`.
+void add_turned_sums(CudaStream stream, float* total, const float* sums, int64_t rows, int64_t columns,
+                     bool accumulate);
+
+// Results in narrow form (norms.cu, activations.cu), with the bits of the functions above.
+void norm_narrow(CudaStream stream, const NarrowMatrix& y, float* mean, float* rstd, const Bfloat16* x,
+                 const Bfloat16* gain, const Bfloat16* bias, double eps, double offset);
+void activate_narrow(CudaStream stream, size_t formula, const NarrowMatrix& y, const Bfloat16* x);
+void activate_backward_narrow(CudaStream stream, size_t formula, const NarrowMatrix& dx, const Bfloat16* dy,
+                              const Bfloat16* saved);
+void gated_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule, const NarrowMatrix& y,
+                  const Bfloat16* x);
+// dx has a multiple of 256 columns.
+void gated_backward_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule,
+                           const NarrowMatrix& dx, const Bfloat16* dy, const Bfloat16* x);
 
 }  // namespace trifold::cuda

@@ -4,6 +4,7 @@
 // 16384 16-bit numbers) are read again, pack by pack. Whole: rows consist of whole packs, see packs().
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/narrow.cuh"
 
 namespace trifold::cuda {
 
@@ -32,6 +33,49 @@ __device__ inline void each_pack(int columns, Body body) {
     body(kHeld, column, Whole || columns - column >= kPer ? kPer : columns - column);
 }
 
+// Calls body(pack number, first column, count) for the same packs, also of threads without elements, for which count is
+// 0: in the body, all threads of a row are together. `columns` is the length of all rows, `mine` that of this one or 0.
+template <class T, bool Whole, class Body>
+__device__ inline void each_pack_together(int columns, int mine, Body body) {
+  constexpr int kPer = kPerPack<T>;
+  const int step = static_cast<int>(blockDim.x) * kPer;
+  const int first = static_cast<int>(threadIdx.x) * kPer;
+  const auto count = [&](int column) {
+    return column >= mine ? 0 : Whole || mine - column >= kPer ? kPer : mine - column;
+  };
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k)
+    if (k * step < columns) body(k, first + k * step, count(first + k * step));
+  for (int begin = kHeld * step; begin < columns; begin += step)
+    body(kHeld, begin + first, count(begin + first));
+}
+
+// Where a norm's result goes: rows of T, or a narrow matrix.
+template <class T>
+struct WideResult {
+  T* data;
+  int64_t stride;
+
+  template <bool Whole, class Body>
+  __device__ inline void write(int64_t row, int /*columns*/, int mine, Body body) const {
+    each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+      body(k, column, count).template store<Whole>(data + row * stride + column, count);
+    });
+  }
+};
+struct NarrowResult {
+  NarrowMatrix y;
+
+  template <bool Whole, class Body>
+  __device__ inline void write(int64_t row, int columns, int mine, Body body) const {
+    each_pack_together<Bfloat16, Whole>(columns, mine, [&](int k, int column, int count) {
+      FullPack<Bfloat16> pack{};
+      if (count > 0) pack = body(k, column, count);
+      store_narrow(y, row, column, count, pack);
+    });
+  }
+};
+
 // A thread's packs of one array; without Keep, each is loaded when it is used.
 template <class T, bool Whole, bool Keep = true>
 struct RowPacks {
@@ -53,9 +97,9 @@ struct RowPacks {
 };
 
 // Two blocks of the most threads: 64 registers, which ptxas achieves without spills if packs are whole.
-template <class T, bool Centered, bool Whole>
+template <class T, bool Centered, bool Whole, class Result>
 __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
-    norm_kernel(T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
+    norm_kernel(Result y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
                 int64_t rows, int columns, Accumulate<T> eps, Accumulate<T> offset) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
@@ -89,7 +133,7 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
   // the cache.
   const RowPacks<T, Whole> gains_of(gain, mine);
   const RowPacks<T, Whole, false> biases_of(bias, mine);
-  each_pack<T, Whole>(mine, [&](int k, int column, int count) {
+  y.template write<Whole>(row, columns, mine, [&](int k, int column, int count) {
     FullPack<T> pack = in.pack(k, column, count);
     const FullPack<T> gains = gains_of.pack(k, column, count);
     FullPack<T> biases;
@@ -100,7 +144,7 @@ __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
       const Wide scaled = (value(pack.at[i]) - center) * inverse * (value(gains.at[i]) + offset);
       put(pack.at[i], Centered ? scaled + value(biases.at[i]) : scaled);
     }
-    pack.template store<Whole>(y + row * columns + column, count);
+    return pack;
   });
   if (row < rows && threadIdx.x == 0) {
     if constexpr (Centered) mean[row] = center;
@@ -223,18 +267,35 @@ void rms_part_backward(CudaStream stream, T* dx, const T* dy, const T* x, const 
                  static_cast<Accumulate<T>>(offset), rows, static_cast<int>(columns));
 }
 
-template <class T>
-void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
-          const T* bias, int64_t rows, int64_t columns, double eps, double offset) {
+namespace {
+
+template <class T, class Result>
+void launch_norm(CudaStream stream, const Result& y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x,
+                 const T* gain, const T* bias, int64_t rows, int64_t columns, double eps, double offset,
+                 bool whole) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
-  const bool whole = packs<T>(columns, y, x, gain, bias);
-  const auto centered = whole ? norm_kernel<T, true, true> : norm_kernel<T, true, false>;
-  const auto plain = whole ? norm_kernel<T, false, true> : norm_kernel<T, false, false>;
+  const auto centered = whole ? norm_kernel<T, true, true, Result> : norm_kernel<T, true, false, Result>;
+  const auto plain = whole ? norm_kernel<T, false, true, Result> : norm_kernel<T, false, false, Result>;
   const auto kernel = bias != nullptr ? centered : plain;
   TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, y, mean, rstd, x, gain, bias, rows,
                  static_cast<int>(columns), static_cast<Accumulate<T>>(eps),
                  static_cast<Accumulate<T>>(offset));
+}
+
+}  // namespace
+
+template <class T>
+void norm(CudaStream stream, T* y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain,
+          const T* bias, int64_t rows, int64_t columns, double eps, double offset) {
+  launch_norm<T>(stream, WideResult<T>{y, columns}, mean, rstd, x, gain, bias, rows, columns, eps, offset,
+                 packs<T>(columns, y, x, gain, bias));
+}
+
+void norm_narrow(CudaStream stream, const NarrowMatrix& y, float* mean, float* rstd, const Bfloat16* x,
+                 const Bfloat16* gain, const Bfloat16* bias, double eps, double offset) {
+  launch_norm<Bfloat16>(stream, NarrowResult{y}, mean, rstd, x, gain, bias, y.rows, y.columns, eps, offset,
+                        packs<Bfloat16>(y.columns, x, gain, bias));
 }
 
 template <class T>
