@@ -31,6 +31,13 @@ size_t largest_factors(const RunSpec& run) {
                            {model.hidden_size, inner}};
   size_t most = 0;
   for (const auto& [out, in] : layers) {
+    if (run.narrow_factors) {
+      const auto pair = [](int64_t left, int64_t right, int64_t depth) {
+        return cuda::fp8_block_factor_workspace(left, depth) + cuda::fp8_block_factor_workspace(right, depth);
+      };
+      most = std::max({most, pair(rows, out, in), pair(rows, in, out), pair(out, in, rows)});
+      continue;
+    }
     size_t of_layer[] = {cuda::fp8_factor_workspace(rows * in), cuda::fp8_factor_workspace(out * in),
                          cuda::fp8_factor_workspace(rows * out)};
     std::sort(std::begin(of_layer), std::end(of_layer));

@@ -37,6 +37,7 @@ RunSpec run_spec(const PretrainConfig& config) {
   run.dtype = compute_type(config.precision);
   run.sum_dtype = reduce_type(config.precision);
   run.products_in_8bit = config.precision.fp8;
+  run.narrow_factors = has_narrow_factors(config.precision);
   run.masks_documents = config.data.reset_attention_mask;
   run.micro_batch_size = config.batch.micro_batch_size;
   run.global_batch_size = config.batch.global_batch_size.value_or(smallest_batch);

@@ -10,7 +10,7 @@
 #include "config/fields/batch_sizes.h"
 #include "config/fields/config.h"
 #include "config/fields/schedule.h"
-#include "core/dtype.h"
+#include "core/layer_type.h"
 
 namespace trifold {
 
@@ -40,6 +40,7 @@ struct RunSpec {
   DType dtype = DType::F32;      // weights, activations and gradients of activations
   DType sum_dtype = DType::F32;  // gradients of weights while ranks sum them
   bool products_in_8bit = false;
+  bool narrow_factors = false;   // the products' factors have scales of blocks (ops/narrow.h)
   bool masks_documents = false;  // tokens attend only to tokens of their own document
   int64_t micro_batch_size = 1;
   int64_t global_batch_size = 1;  // samples of a planned step; while the batch grows, one of its sizes
@@ -51,6 +52,7 @@ struct RunSpec {
   // of the run, which decides what is the same for all of its steps.
   int micros() const;
   int most_micros() const;
+  LayerType layer_type() const { return {dtype, narrow_factors}; }
   // This run with another size of the planned steps' batches.
   RunSpec with_batch(int64_t size) const;
   // Whether gradients can be reduced after each micro-batch: data-parallel ranks shard them, and the plan does not

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "ops/narrow.h"
 
 namespace trifold {
 
@@ -17,9 +18,13 @@ ProductTuning& products_of(const Communicator& world) {
 }
 
 const OpTable& ops_of(const MeshConfig& config, const Communicator& world, const PrecisionConfig& precision) {
-  return ops_of(
-      config.device, world,
-      {.fp8 = precision.fp8, .deterministic = !config.no_deterministic_mode, .tf32 = precision.tf32});
+  const bool narrow = has_narrow_factors(precision);
+  if (narrow && !on_cuda(config.device)) return narrow_cpu_ops();
+  return ops_of(config.device, world,
+                {.fp8 = precision.fp8,
+                 .fp8_blocks = narrow,
+                 .deterministic = !config.no_deterministic_mode,
+                 .tf32 = precision.tf32});
 }
 
 const OpTable& ops_of(ComputeDevice device, const Communicator& world, const CudaTable& which) {

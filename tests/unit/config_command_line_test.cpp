@@ -234,14 +234,14 @@ TEST(ConfigCommandLine, ReadsFilesAndLetsTheCommandLineWin) {
 
 TEST(ConfigCommandLine, NamesFileAndLineOfAMistake) {
   const TemporaryFile file(
-      "lr = 1\nnum-layer = 4\nmin-lr = 3x\nlr = 2\nconfig = y\nfp8-recipe = x\nf64 = yes\nsplit = \"1\n");
+      "lr = 1\nnum-layer = 4\nmin-lr = 3x\nlr = 2\nconfig = y\nfp8-recipe = mxfp8\nf64 = yes\nsplit = \"1\n");
   const std::string text = refusal_of(without_lr() + Words{"--config", file.path()});
   const std::string place = file.path() + ":";
   expect_contains(text, place + "2: unknown option num-layer: the nearest known option is num-layers");
   expect_contains(text, place + "3: --min-lr '3x' is not a number");
   expect_contains(text, place + "4: lr is already given in line 1");
   expect_contains(text, place + "5: --config works on the command line only");
-  expect_contains(text, place + "6: --fp8-recipe x is not available");
+  expect_contains(text, place + "6: --fp8-recipe mxfp8 is not available");
   expect_contains(text, place + "7: --f64 'yes' is neither");
   expect_contains(text, place + "8: a double quote is not closed");
   expect_contains(refusal_of(complete() + Words{"--config", "/nonexistent"}), "cannot be opened");

@@ -76,6 +76,27 @@ const std::vector<ValidateCase>& cases() {
          c.model.swiglu = true, c.model.num_attention_heads = 8;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 8;
        }},
+      {"--fp8-recipe blockwise has no effect without --fp8",
+       [](C& c) { c.precision.fp8_recipe = Fp8Recipe::Blockwise, c.precision.bf16 = true; }},
+      {"--fp8 is not possible with products of 64 rows of a sample (--seq-length): every extent must be a multiple of "
+       "128, so that blocks with one scale (--fp8-recipe blockwise) do not depend on ranks",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.precision.fp8_recipe = Fp8Recipe::Blockwise;
+       }},
+      {"--fp8 is not possible with products of 128 rows of a sample (--seq-length) on each of 2 context ranks: every "
+       "extent must be a multiple of 256",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.precision.fp8_recipe = Fp8Recipe::Blockwise;
+         c.model.seq_length = c.model.max_position_embeddings.emplace(256);
+         c.mesh.ranks = c.mesh.context_parallel_size = 2;
+       }},
+      {"--fp8 is not possible with products of 64 columns (query heads x their width) on each of 2 tensor ranks: every "
+       "extent must be a multiple of 128",
+       [](C& c) {
+         c.precision.fp8 = c.precision.bf16 = true, c.precision.fp8_recipe = Fp8Recipe::Blockwise;
+         c.model.seq_length = c.model.max_position_embeddings.emplace(128);
+         c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
+       }},
       {"--ffn-hidden-size 64, its default, is not divisible by "
        "--tensor-model-parallel-size 3: 63 and 66 are",
        [](C& c) {

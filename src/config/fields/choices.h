@@ -246,6 +246,14 @@ struct Names<MuonScaleMode> {
                                                   {MuonScaleMode::ShapeScaling, "shape_scaling"}};
 };
 
+// The scales of factors of products in 8 bits.
+enum class Fp8Recipe { Tensorwise, Blockwise };
+template <>
+struct Names<Fp8Recipe> {
+  static constexpr Named<Fp8Recipe> kAll[] = {{Fp8Recipe::Tensorwise, "tensorwise"},
+                                              {Fp8Recipe::Blockwise, "blockwise"}};
+};
+
 // The type in which a moment of Adam is stored.
 enum class MomentType { Fp32, Bf16 };
 template <>

@@ -79,8 +79,10 @@ struct OptimizerConfig {
 struct PrecisionConfig {
   bool bf16 = false;
   bool fp16 = false;
-  // Matrix products of linear layers with operands rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices.
+  // Matrix products of linear layers with operands rounded to 8 bits (ops/cuda/fp8.h); with bf16, on CUDA devices, or
+  // emulated (ops/narrow.h). An operand has one scale, or one for each block of 128 or 128 x 128 elements.
   bool fp8 = false;
+  Fp8Recipe fp8_recipe = Fp8Recipe::Tensorwise;
   // f32 matrix products with operands rounded to TF32 (ops/cuda/gemm.h); on CUDA devices.
   bool tf32 = false;
   bool f64 = false;  // everything in double precision, to check the mathematics
@@ -97,6 +99,10 @@ struct PrecisionConfig {
 
 // The type of weights and activations.
 DType compute_type(const PrecisionConfig& config);
+// Whether factors of products in 8 bits have scales of blocks (ops/narrow.h).
+inline bool has_narrow_factors(const PrecisionConfig& config) {
+  return config.fp8 && config.fp8_recipe == Fp8Recipe::Blockwise;
+}
 // The type in which gradients are sent over the data axis.
 DType reduce_type(const PrecisionConfig& config);
 

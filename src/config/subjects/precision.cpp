@@ -27,12 +27,20 @@ void add_precision(OptionTable& table, PrecisionConfig& precision) {
       .provided({"schedule", kAsynchronousSchedules});
   table
       .add("fp8", &precision.fp8,
-           "Matrix products of linear layers in 8 bits, E4M3 forward and E5M2 gradients; needs --bf16, "
-           "--device cuda and a Hopper GPU.")
+           "Matrix products of linear layers in 8 bits, with --bf16: E4M3, and E5M2 for gradients unless "
+           "--fp8-recipe says otherwise. Needs --device cuda and a Hopper GPU.")
       .needs("bf16", "because products are of 8 bits and everything else is bf16")
-      .needs({"device", "cuda"}, "because CPUs have no products in 8 bits")
+      .needs({"device", "cuda"}, "because CPUs have no products in 8 bits",
+             "give it, or --fp8-recipe blockwise, which CPUs emulate")
+      .provided({"fp8-recipe", "tensorwise"})
       .excludes("num-experts", "because products of experts are not computed in 8 bits")
       .excludes("multi-latent-attention", "because its products are not computed in 8 bits");
+  table
+      .add(
+          "fp8-recipe", &precision.fp8_recipe,
+          "Scales of factors in 8 bits: tensorwise, one for each tensor; blockwise, one for each 128 elements of "
+          "activations and gradients and for each 128 x 128 of weights, all E4M3. CPUs emulate blockwise.")
+      .only_with("fp8");
   add_tf32(table, precision);
   table.add("loss-scale", &precision.loss_scale, "Fixed loss scale, preferably a power of two.")
       .positive()
@@ -70,24 +78,39 @@ namespace {
 
 constexpr int64_t kUnit = 16;  // extents of 8-bit products are multiples of this
 
-// Checks the rows of products; the last micro-batch may have a single sample.
+// Extents that are parts of a tensor are multiples of this: a block with one scale lies in one sample and on one rank,
+// so that scales do not depend on the mesh and the micro-batch.
+int64_t unit_of_parts(const PretrainConfig& config) {
+  constexpr int64_t kScaledTogether = 128;
+  return has_narrow_factors(config.precision) ? kScaledTogether : kUnit;
+}
+
+std::string reason_of(int64_t unit) {
+  return unit == kUnit ? ""
+                       : ", so that blocks with one scale (--fp8-recipe blockwise) do not depend on ranks";
+}
+
+// Checks the rows of products; the last micro-batch may have a single sample. A context rank has two runs of rows,
+// except in models that are not causal.
 void check_rows(const PretrainConfig& config, Problems& problems) {
   if (!problems.sound({"context-parallel-size", "tiled-mlp"})) return;
   const int64_t context = config.mesh.context_parallel_size, tiles = config.mesh.tiled_mlp;
   const int64_t rows = config.model.seq_length / context;
   if (config.model.seq_length % context != 0) return;
-  if (rows % kUnit != 0)
-    problems.about("fp8", "seq-length", "context-parallel-size")
+  const int64_t part = unit_of_parts(config);
+  const int64_t unit = part > kUnit && context > 1 ? 2 * part : part;
+  if (rows % unit != 0)
+    problems.about("fp8", "fp8-recipe", "seq-length", "context-parallel-size")
         .wrong("--fp8 is not possible with products of {} rows of a sample (--seq-length){}", rows,
                context > 1 ? fmt::format(" on each of {} context ranks", context) : "")
-        .right("every extent must be a multiple of {}", kUnit);
-  else if (rows % (tiles * kUnit) != 0)
-    problems.about("fp8", "tiled-mlp", "seq-length", "context-parallel-size")
+        .right("every extent must be a multiple of {}{}", unit, reason_of(unit));
+  else if (rows % (tiles * part) != 0)
+    problems.about("fp8", "fp8-recipe", "tiled-mlp", "seq-length", "context-parallel-size")
         .wrong(
             "--fp8 is not possible with --tiled-mlp {}, which cuts the {} rows of a sample into tiles that "
             "are not multiples of {}",
-            tiles, rows, kUnit)
-        .right("give a divisor of {}", rows / kUnit);
+            tiles, rows, part)
+        .right("give a divisor of {}", rows / part);
 }
 
 }  // namespace
@@ -102,16 +125,22 @@ void check_fp8(const PretrainConfig& config, Problems& problems) {
   if (!sound || model.num_attention_heads < 1) return;
   const int64_t tensor = config.mesh.tensor_model_parallel_size;
   using Options = std::vector<std::string>;
-  const auto whole = [&](const Options& options, const std::string& dim, int64_t extent) {
-    if (extent % kUnit != 0)
+  const auto expect_multiple = [&](const Options& options, const std::string& dim, int64_t extent,
+                                   int64_t unit) {
+    if (extent % unit != 0)
       problems.about(options)
           .wrong("--fp8 is not possible with products of {} {}", extent, dim)
-          .right("every extent must be a multiple of {}", kUnit);
+          .right("every extent must be a multiple of {}{}", unit, reason_of(unit));
+  };
+  const auto whole = [&](const Options& options, const std::string& dim, int64_t extent) {
+    expect_multiple(options, dim, extent, kUnit);
   };
   const auto per_rank = [&](Options options, const char* dim, int64_t extent) {
-    if (tensor > 1) options.emplace_back("tensor-model-parallel-size");
-    whole(options, tensor == 1 ? dim : fmt::format("{} on each of {} tensor ranks", dim, tensor),
-          extent / tensor);
+    if (tensor == 1) return whole(options, dim, extent);
+    options.emplace_back("tensor-model-parallel-size");
+    options.emplace_back("fp8-recipe");
+    expect_multiple(options, fmt::format("{} on each of {} tensor ranks", dim, tensor), extent / tensor,
+                    unit_of_parts(config));
   };
   const Options query_heads{"fp8", "num-attention-heads", "kv-channels", "hidden-size"};
   const Options key_value_heads{"fp8", "num-query-groups", "num-attention-heads", "kv-channels",
