@@ -23,6 +23,7 @@ class DevicePrices final : public WorkPrices {
         software_(software),
         sizes_(mesh_sizes(run.mesh)),
         in_8bit_(run.products_in_8bit),
+        in_blocks_(run.narrow_factors),
         drops_scores_(run.model.attention_dropout > 0),
         sequence_(static_cast<double>(run.model.seq_length)) {}
 
@@ -67,8 +68,10 @@ class DevicePrices final : public WorkPrices {
     else if (experts)
       shape.rows = padded(shape.rows);
     const auto element = static_cast<double>(size_of(work.dtype));
-    double seconds = in_8bit_ && is_named(work, "affine") ? product_8bit_seconds(hardware_, shape)
-                                                          : product_seconds(hardware_, shape, element);
+    const bool narrow = in_8bit_ && is_named(work, "affine");
+    double seconds = !narrow      ? product_seconds(hardware_, shape, element)
+                     : in_blocks_ ? product_in_blocks_seconds(hardware_, shape, work.rounded)
+                                  : product_8bit_seconds(hardware_, shape);
     if (experts) seconds /= weights ? hardware_.expert_weights_share : hardware_.expert_share;
     if (work.sums_rows && hardware_.bias_passes > 0)
       seconds +=
@@ -126,7 +129,7 @@ class DevicePrices final : public WorkPrices {
   const Hardware& hardware_;
   const Software& software_;
   MeshSizes sizes_;
-  bool in_8bit_;
+  bool in_8bit_, in_blocks_;
   bool drops_scores_;
   double sequence_;
 };

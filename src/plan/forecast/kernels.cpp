@@ -69,9 +69,13 @@ double product_seconds(const Hardware& hardware, const ProductShape& product, do
 }
 
 double product_8bit_seconds(const Hardware& hardware, const ProductShape& product) {
+  return product_in_blocks_seconds(hardware, product, hardware.rounding_bytes * factors(product));
+}
+
+double product_in_blocks_seconds(const Hardware& hardware, const ProductShape& product, double rounded) {
   const double rate = hardware.tflops_8bit * 1e12 * hardware.product_share_8bit;
   return operations(product) / (rate * shape_efficiency(hardware, product)) +
-         hardware.rounding_bytes * factors(product) / hardware.memory_rate() + hardware.launch * 1e-6;
+         rounded / hardware.memory_rate() + hardware.launch * 1e-6;
 }
 
 double pass_seconds(const Hardware& hardware, double bytes) {

@@ -16,9 +16,10 @@ struct ProductShape {
 double shape_efficiency(const Hardware& hardware, const ProductShape& product);
 
 // Seconds of a product of 16-bit operands (32-bit ones take twice as long), and of one whose operands are first rounded
-// to 8 bits.
+// to 8 bits: each with one scale, or with scales of blocks, for which the passes move `rounded` bytes (Work::rounded).
 double product_seconds(const Hardware& hardware, const ProductShape& product, double element_bytes = 2);
 double product_8bit_seconds(const Hardware& hardware, const ProductShape& product);
+double product_in_blocks_seconds(const Hardware& hardware, const ProductShape& product, double rounded);
 
 // Seconds of an elementwise pass that reads and writes `bytes` in total.
 double pass_seconds(const Hardware& hardware, double bytes);
