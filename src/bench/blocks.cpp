@@ -80,7 +80,7 @@ class BlockTimer {
                    run_.optimizer, dtype_, run_.seed, replica_.compute()),
         norm_(replica_.layout().flat(), grads_, replica_.mesh(), replica_.ops()),
         memory_(replica_.layout().activations(both_backwards(), run_.batch.micro_batch_size,
-                                              run_.model.seq_length, dtype_)),
+                                              run_.model.seq_length, {dtype_, narrow()})),
         keep_(memory_.stages.at(0).keep, device()),
         held_(memory_.stages.at(0).held, device()),
         flows_{Arena(memory_.flow, device()), Arena(memory_.flow, device())},
@@ -146,6 +146,7 @@ class BlockTimer {
 
  private:
   Device* device() const { return replica_.ops().device; }
+  bool narrow() const { return has_narrow_factors(run_.precision); }
 
   Run make_run(Arena& flow) {
     const Tensor sums = losses_.tensor(DType::F64, {2});
@@ -166,6 +167,7 @@ class BlockTimer {
             sums.rows(0, 1),
             sums.rows(1, 2)};
     run.host_values = host_values_;
+    run.narrow = narrow();
     return run;
   }
 

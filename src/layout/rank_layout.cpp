@@ -97,10 +97,10 @@ MemoryReport RankLayout::memory(const RankPlan& row, const GradLayout& gradients
 }
 
 ActivationMemory RankLayout::activations(const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
-                                         DType dtype) const {
+                                         LayerType type) const {
   Batch batch = batch_without_memory(micro_batch_size, seq_length, model_->model.later_labels);
   cut_rows(batch, rows_here(model_->model.row_cut, seq_length, sizes_, coords_));
-  return Executor::measure(pipeline(), params(), Mesh(sizes_, coords_), row, batch, dtype);
+  return Executor::measure(pipeline(), params(), Mesh(sizes_, coords_), row, batch, type);
 }
 
 double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients, DType dtype,

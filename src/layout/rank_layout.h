@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "core/layer_type.h"
 #include "data_parallel/grad_layout.h"
 #include "layout/cut_model.h"
 #include "layout/memory_report.h"
@@ -64,7 +65,7 @@ class RankLayout {
                       const OptimizerConfig& optimizer) const;
   // The memory of activations for a row.
   ActivationMemory activations(const RankPlan& row, int64_t micro_batch_size, int64_t seq_length,
-                               DType dtype) const;
+                               LayerType type) const;
   // Bytes that the rank sends over the data axes in a row with_residency, counted like Communicator::bytes_sent: sums
   // of gradients, gathered weights and updated slices. Excludes traffic over the tensor axis and to the other use of a
   // tied weight.

@@ -31,20 +31,22 @@ class OneNetwork final : public FeedForward {
 
   Tensor forward_added(Run& run, Arena& recomputable, const ResidualAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
-    const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
+    const Tensor inner = inner_of(run, recomputable, x, saved);
     return down_.forward_added(run, run.output(), add, residual, inner, saved);
   }
 
   // f(x), in scratch.
   Tensor forward(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
-    const Tensor inner = up_.forward_activated(run, recomputable, activation_, x, saved);
+    const Tensor inner = inner_of(run, recomputable, x, saved);
     return down_.forward_in(run, run.scratch, inner, saved);
   }
 
   Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
                           bool with_weights) const override {
-    if (selective_) down_.set_input(saved, activation_.repeat(recompute_run, saved));
-    const Tensor du = down_.backward_input_activated(run, activation_, dy, saved);
+    if (selective_) down_.set_input(saved, activation_.repeat(recompute_run, saved, down_.reads_narrow(run)));
+    const bool in_8bit =
+        up_.reads_narrow(run) && activation_.can_narrow_gradient(activation_.input(saved).last_dim());
+    const Tensor du = down_.backward_input_activated(run, activation_, dy, saved, in_8bit);
     if (with_weights) down_.backward_weight(run, saved);
     if (selective_) up_.set_input(saved, input());
     return with_weights ? up_.backward(run, du, saved) : up_.backward_input(run, du, saved);
@@ -54,8 +56,13 @@ class OneNetwork final : public FeedForward {
     down_.backward_weight(run, saved);
     up_.backward_weight(run, saved);
   }
+  bool reads_narrow(const Run& run) const override { return up_.reads_narrow(run); }
 
  private:
+  Tensor inner_of(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
+    return up_.forward_activated(run, recomputable, activation_, x, saved, down_.reads_narrow(run));
+  }
+
   bool selective_;
   ColumnLinear up_;
   Activation activation_;

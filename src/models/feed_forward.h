@@ -25,6 +25,8 @@ class FeedForward {
                                   Saved& saved, bool with_weights) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
   virtual bool weight_backward_reads_weights() const { return false; }  // as in Layer
+  // Whether forward_added, and backward from `input`, take a narrow x (ops/narrow.h).
+  virtual bool reads_narrow(const Run& /*run*/) const { return false; }
 };
 
 // Makes the feed-forward network that the shape describes; its parameters are named <name>.*.

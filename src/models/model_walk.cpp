@@ -18,16 +18,18 @@ namespace {
 // Walks the blocks in order; of blocks that are alike, only the first.
 class Walker {
  public:
-  Walker(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype, const OpTable& ops,
+  Walker(const Model& model, const Mesh& mesh, const Batch& batch, LayerType type, const OpTable& ops,
          double load)
       : model_(model),
         log_(load),
         pool_(1),
         stream_(pool_, log_),
         side_(pool_, log_),
-        params_(model.params, dtype),
-        run_{stream_,  side_,  ops,   mesh, params_, &params_, &keep_, &flow_,
-             scratch_, &batch, dtype, true, 1,       1.0,      kSum,   kSum} {}
+        params_(model.params, type.dtype),
+        run_{stream_,  side_,  ops,        mesh, params_, &params_, &keep_, &flow_,
+             scratch_, &batch, type.dtype, true, 1,       1.0,      kSum,   kSum} {
+    run_.narrow = type.narrow;
+  }
 
   WalkedModel walk() {
     std::vector<size_t> kind_of_block;
@@ -103,9 +105,9 @@ double in_step(const WalkedBlock& work) {
 
 }  // namespace
 
-WalkedModel walk_work(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype,
+WalkedModel walk_work(const Model& model, const Mesh& mesh, const Batch& batch, LayerType type,
                       const OpTable& ops, double load) {
-  return Walker(model, mesh, batch, dtype, ops, load).walk();
+  return Walker(model, mesh, batch, type, ops, load).walk();
 }
 
 double flops_of(std::span<const Work> work) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/fields/config.h"
+#include "core/layer_type.h"
 #include "models/model.h"
 
 namespace trifold {
@@ -34,7 +35,7 @@ class WalkedModel {
 
 // Walks a training step with one micro-batch, `batch`, whose tensors need no memory, on a rank of the planned mesh
 // `mesh`. `ops` is one of counting_ops; `load` as in WorkLog.
-WalkedModel walk_work(const Model& model, const Mesh& mesh, const Batch& batch, DType dtype,
+WalkedModel walk_work(const Model& model, const Mesh& mesh, const Batch& batch, LayerType type,
                       const OpTable& ops, double load = 1);
 
 double flops_of(std::span<const Work> work);

@@ -86,6 +86,15 @@ TransformerBlock::TransformerBlock(BlockBuilder& builder, const std::string& nam
   if (!middle_norm_ && !one_norm()) middle_ = builder.slot();
 }
 
+// A norm's output is narrow if nothing but products of linear layers reads it.
+bool TransformerBlock::narrows_first(const Run& run) const {
+  return qkv_->reads_narrow(run) && (!one_norm() || feed_forward_->reads_narrow(run));
+}
+
+bool TransformerBlock::narrows_middle(const Run& run) const {
+  return !last_norm_ && feed_forward_->reads_narrow(run);
+}
+
 // Tensors that only the next operation reads are taken from scratch: always the outputs of the two projections into the
 // residual stream, and the outputs of norms and of the activation if backward recomputes them. If kept tensors are in
 // scratch too, the caller releases it.
@@ -96,7 +105,8 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   };
   Run scratch_run = run.keeping_in(run.scratch);
   Run& recomputable = selective_ ? scratch_run : run;
-  const Tensor first = first_norm_ ? first_norm_->forward(recomputable, x, saved) : x;
+  const Tensor first =
+      first_norm_ ? first_norm_->forward_factor(recomputable, x, saved, narrows_first(run)) : x;
   const Tensor qkv = qkv_->forward(run, first, saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
   add1_.reserve(run, x.row_count(), x.last_dim(), saved);
@@ -106,7 +116,7 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   if (!parallel()) release();
   Tensor normed = one_norm() ? first : parallel() ? x : sum;
   if (middle_norm_)
-    normed = middle_norm_->forward(recomputable, normed, saved);
+    normed = middle_norm_->forward_factor(recomputable, normed, saved, narrows_middle(run));
   else if (middle_)
     saved[*middle_] = normed;
   add2_.reserve(run, x.row_count(), x.last_dim(), saved);
@@ -143,7 +153,8 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
   };
   const auto normed = [&] {
     if (middle_) return saved[*middle_];
-    return (middle_norm_ ? *middle_norm_ : *first_norm_).repeat(recompute_run, saved);
+    return middle_norm_ ? middle_norm_->repeat(recompute_run, saved, narrows_middle(run))
+                        : first_norm_->repeat(recompute_run, saved, narrows_first(run));
   };
   constexpr std::string_view kBetween = "gradient between attention and feed-forward";
 
@@ -171,7 +182,7 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
   const Tensor dqkv = backward_of(inner, attention_, backward_of(inner, out_, dout));
   Tensor dx;
   if (first_norm_) {
-    if (selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved));
+    if (selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved, narrows_first(run)));
     const Tensor dfirst = backward_of(inner, *qkv_, dqkv);
     if (one_norm()) run.ops.add(run.stream, dfirst, dfirst, dnormed);
     dx = backward_norm(*first_norm_, dfirst, dh);

@@ -123,6 +123,9 @@ class TransformerBlock final : public Layer {
 
   bool parallel() const { return order_ != PartOrder::OneAfterAnother; }
   bool one_norm() const { return order_ == PartOrder::ParallelWithOneNorm; }
+  // Whether first_norm_ and middle_norm_ write their outputs in narrow form (ops/narrow.h).
+  bool narrows_first(const Run& run) const;
+  bool narrows_middle(const Run& run) const;
 
   // Members are declared, and so register their parameters, in the order of the forward pass.
   std::string name_;

@@ -33,6 +33,7 @@
 #include "nn/key_cache.h"
 #include "nn/param.h"
 #include "nn/reports.h"
+#include "ops/narrow.h"
 #include "ops/ops.h"
 
 namespace trifold {
@@ -132,6 +133,8 @@ struct Run {
   OtherHalf* other_half = nullptr;
   // The earlier positions of the sequence that the batch continues; null if the batch has all positions.
   KeyCache* key_cache = nullptr;
+  // Whether factors that only products of linear layers read are written in 8 bits (ops/narrow.h); `ops` has them.
+  bool narrow = false;
 
   // The stream for collectives that are in flight while a layer yields, and for all others of the same communicator:
   // the pair's, or `stream` without a pair.
@@ -158,9 +161,13 @@ struct Run {
 
   // The arena for a block's output.
   Arena& output() const { return outgoing != nullptr ? *outgoing : *keep; }
-  // Passes a tensor to the watch, if there is one.
+  // Memory for an activation [rows, columns], or its gradient: of `dtype`, or in narrow form if `in_8bit`.
+  Tensor take(Arena& arena, int64_t rows, int64_t columns, bool in_8bit) const {
+    return in_8bit ? arena.take(DType::U8, narrow_shape(rows, columns)) : arena.take(dtype, {rows, columns});
+  }
+  // Passes a tensor to the watch, if there is one. A narrow tensor is not shown: products of it show its values.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
-    if (watch != nullptr) watch->see(layer, what, tensor, stream);
+    if (watch != nullptr && !is_narrow(tensor)) watch->see(layer, what, tensor, stream);
   }
   // Factors for operations: loss_scale times `constant`; loss_scale times a batch value; and a batch value alone. On a
   // device kernels read them at run time, so a captured graph can be replayed.

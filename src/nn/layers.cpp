@@ -30,6 +30,13 @@ Tensor Norm::forward(Run& run, Tensor x, Saved& saved) const {
   return y;
 }
 
+Tensor Norm::forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const {
+  if (!in_8bit) return forward(run, x, saved);
+  const Tensor y = run.take(*run.keep, x.row_count(), x.last_dim(), in_8bit);
+  forward_to(run, y, x, saved);
+  return y;
+}
+
 void Norm::take_statistics(Run& run, int64_t rows, Saved& saved) const {
   const DType wide = accumulate_type(run.dtype);
   if (form_.kind == Normalization::LayerNorm) saved[mean_] = run.keep->take(wide, {rows});
@@ -133,8 +140,12 @@ void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {
 }
 
 Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
+  return forward_factor(run, x, saved, false);
+}
+
+Tensor Activation::forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const {
   const Tensor y =
-      run.keep->take(run.dtype, {x.row_count(), form_.gated() ? x.last_dim() / 2 : x.last_dim()});
+      run.take(*run.keep, x.row_count(), form_.gated() ? x.last_dim() / 2 : x.last_dim(), in_8bit);
   activate(run.ops, run.stream, y, x, form_);
   take_over(run, x, y, saved);
   return y;
@@ -143,6 +154,15 @@ Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor dx = form_.gated() ? run.flow->take(run.dtype, saved[x_].shape) : dy;
   activate_backward(run.ops, run.stream, dx, dy, saved[x_], form_);
+  show_gradient(run, dx);
+  return dx;
+}
+
+Tensor Activation::backward_input_factor(Run& run, Tensor dy, Saved& saved, bool in_8bit) const {
+  if (!in_8bit) return backward_input(run, dy, saved);
+  const Tensor x = saved[x_];
+  const Tensor dx = run.take(*run.flow, x.row_count(), x.last_dim(), in_8bit);
+  activate_backward(run.ops, run.stream, dx, dy, x, form_);
   show_gradient(run, dx);
   return dx;
 }

@@ -50,8 +50,12 @@ class Norm final : public Layer {
   }
   void take_statistics(Run& run, int64_t rows, Saved& saved) const;
   void apply(Run& run, Tensor y, Tensor x, Saved& saved) const;
+  // As forward; y is narrow if `in_8bit` (Run::take), for layers that read it as a factor of products only.
+  Tensor forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const;
   // Repeats the forward of the saved input: y and the saved statistics are in run.keep.
-  Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
+  Tensor repeat(Run& run, Saved& saved, bool in_8bit = false) const {
+    return forward_factor(run, saved[x_], saved, in_8bit);
+  }
 
  private:
   bool adds_to_gradients(const Run& run) const {
@@ -76,7 +80,16 @@ class Activation final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run&, Saved&) const override {}
-  Tensor repeat(Run& run, Saved& saved) const { return forward(run, saved[x_], saved); }
+  // As forward and backward_input; y and dx are narrow if `in_8bit`, as in Norm::forward_factor.
+  Tensor forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const;
+  Tensor backward_input_factor(Run& run, Tensor dy, Saved& saved, bool in_8bit) const;
+  // Whether dx [R, columns] can be narrow: no block of a scale has numbers of both halves.
+  bool can_narrow_gradient(int64_t columns) const {
+    return !form_.gated() || columns % (2 * kScaleBlock) == 0;
+  }
+  Tensor repeat(Run& run, Saved& saved, bool in_8bit = false) const {
+    return forward_factor(run, saved[x_], saved, in_8bit);
+  }
 
   // For an adjacent layer that fuses this activation with its own operations.
   ActivationKind kind() const { return form_.kind; }

@@ -30,7 +30,7 @@ RankPlan forward_row_of(const PipelineRank& pipeline) {
 }
 
 Executor::Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, ParamSource& params,
-                   GradSink* grads, Stream& stream, Stream& side, DType dtype)
+                   GradSink* grads, Stream& stream, Stream& side, LayerType type)
     : pipeline_(std::move(pipeline)),
       mesh_(mesh),
       ops_(ops),
@@ -38,7 +38,7 @@ Executor::Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, 
       grads_(grads),
       stream_(stream),
       side_(side),
-      dtype_(dtype),
+      type_(type),
       measuring_(true),
       messages_(Messages::measuring()),
       scratch_(Arena::measuring()),
@@ -51,8 +51,9 @@ Executor::Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, 
 }
 
 Executor::Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, ParamSource& params,
-                   GradSink* grads, Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory)
-    : Executor(std::move(pipeline), mesh, ops, params, grads, stream, side, dtype) {
+                   GradSink* grads, Stream& stream, Stream& side, LayerType type,
+                   const ActivationMemory& memory)
+    : Executor(std::move(pipeline), mesh, ops, params, grads, stream, side, type) {
   measuring_ = false;
   scratch_ = Arena(memory.scratch, ops.device);
   pair_scratch_ = Arena(memory.pair_scratch, ops.device);
@@ -123,7 +124,8 @@ const Batch& Executor::batch_of(int micro, const StepInputs& inputs) {
 }
 
 Shape Executor::boundary(const Batch& batch, int stage) const {
-  return pipeline_.outputs.at(static_cast<size_t>(stage)).shape(batch.samples(), batch.seq_length(), dtype_);
+  return pipeline_.outputs.at(static_cast<size_t>(stage))
+      .shape(batch.samples(), batch.seq_length(), type_.dtype);
 }
 
 // Exchanges a batch of messages of one direction, which become ready, or spare, at the same time.
@@ -144,7 +146,7 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
       const Batch& data = batch_of(action.micro, inputs);
       const auto role = forward ? Message::Role::Input : Message::Role::Gradient;
       const Shape shape = boundary(data, forward ? other : action.stage);
-      received.push_back(&messages_.take(role, action.stage, action.micro, dtype_, shape, stream_));
+      received.push_back(&messages_.take(role, action.stage, action.micro, type_.dtype, shape, stream_));
       tensor = received.back()->tensor;
     } else if (forward) {
       sent_outputs.push_back({&state, &state.slots.of(action.micro)});

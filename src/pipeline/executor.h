@@ -26,6 +26,7 @@
 
 #include "core/fiber.h"
 #include "core/function_ref.h"
+#include "core/layer_type.h"
 #include "nn/boundary.h"
 #include "nn/layer.h"
 #include "pipeline/block_graphs.h"
@@ -137,7 +138,7 @@ class Executor {
   // References must outlive the executor. `grads` may be null if the plan has no backward. All computation runs on
   // `stream`; `side` is for collectives that overlap with it (Run::side).
   Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, ParamSource& params, GradSink* grads,
-           Stream& stream, Stream& side, DType dtype, const ActivationMemory& memory);
+           Stream& stream, Stream& side, LayerType type, const ActivationMemory& memory);
 
   // Waits for messages and collectives in flight, which use this memory. After an error they only end once
   // Communicator::abort has reached the other ranks.
@@ -163,11 +164,11 @@ class Executor {
   // The memory that a rank's row needs for micro-batches with the shapes of `batch`, whose tensors need no memory. It
   // is found by a dry run, which neither computes nor communicates.
   static ActivationMemory measure(const PipelineRank& pipeline, const ParamList& params, const Mesh& mesh,
-                                  const RankPlan& row, const Batch& batch, DType dtype);
+                                  const RankPlan& row, const Batch& batch, LayerType type);
 
   // The memory that `evaluate` needs, found in the same way; of an executor that collects `reports`, if they are given.
   static ActivationMemory measure_forward(const PipelineRank& pipeline, const ParamList& params,
-                                          const Mesh& mesh, const Batch& batch, DType dtype,
+                                          const Mesh& mesh, const Batch& batch, LayerType type,
                                           const ReportList* reports = nullptr);
 
   // Offloading::peak.
@@ -206,10 +207,10 @@ class Executor {
   };
 
   Executor(PipelineRank pipeline, const Mesh& mesh, const OpTable& ops, ParamSource& params, GradSink* grads,
-           Stream& stream, Stream& side, DType dtype);
+           Stream& stream, Stream& side, LayerType type);
   template <class Walk>
   static ActivationMemory measure_walk(const PipelineRank& pipeline, const ParamList& params,
-                                       const Mesh& mesh, DType dtype, Walk walk);
+                                       const Mesh& mesh, LayerType type, Walk walk);
   ActivationMemory measured() const;
   StageState& state_of(const Action& action);
   bool is_local(int stage) const;
@@ -283,7 +284,7 @@ class Executor {
   GradSink* grads_;
   Stream& stream_;
   Stream& side_;
-  DType dtype_;
+  LayerType type_;
   bool measuring_ = false;
   bool rehearsing_ = false;
   bool keeps_for_backward_ = true;

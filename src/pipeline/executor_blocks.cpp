@@ -18,13 +18,14 @@ Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, co
           &use.flow,
           use.half.pair_scratch != nullptr ? *use.half.pair_scratch : scratch_,
           &slot.batch,
-          dtype_,
+          type_.dtype,
           inputs.training,
           inputs.seed,
           inputs.loss_scale,
           losses.rows(0, 1),
           losses.rows(1, 2)};
   run.watch = inputs.watch;
+  run.narrow = type_.narrow;
   run.outgoing = use.outgoing;
   run.loss_terms = losses.rows(2, kLossNumbers);
   run.counters = counters_;
@@ -109,8 +110,8 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
   const bool leaves = index + 1 == state.stage.blocks.size() && !is_last(state.stage) && !is_local(stage + 1);
   Message* message = nullptr;
   if (leaves) {
-    message = &messages_.take(Message::Role::Output, stage, action.micro, dtype_, boundary(slot.batch, stage),
-                              stream_);
+    message = &messages_.take(Message::Role::Output, stage, action.micro, type_.dtype,
+                              boundary(slot.batch, stage), stream_);
     message->memory.reset();  // the block allocates from it
   }
   KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));

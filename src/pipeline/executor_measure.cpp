@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "nn/shapes_only.h"
+#include "ops/narrow.h"
 #include "pipeline/executor.h"
 
 namespace trifold {
@@ -9,33 +10,34 @@ namespace trifold {
 // Calls walk(executor) with an executor that neither computes nor communicates.
 template <class Walk>
 ActivationMemory Executor::measure_walk(const PipelineRank& pipeline, const ParamList& params,
-                                        const Mesh& mesh, DType dtype, Walk walk) {
+                                        const Mesh& mesh, LayerType type, Walk walk) {
   ThreadPool pool(1);
   Stream dry(Stream::Mode::Dry, pool);
-  ShapesOnly shapes(params, dtype);
-  Executor walker(pipeline, mesh, cpu_ops(), shapes, &shapes, dry, dry, dtype);
+  ShapesOnly shapes(params, type.dtype);
+  Executor walker(pipeline, mesh, type.narrow ? narrow_cpu_ops() : cpu_ops(), shapes, &shapes, dry, dry,
+                  type);
   walk(walker);
   return walker.measured();
 }
 
 ActivationMemory Executor::measure(const PipelineRank& pipeline, const ParamList& params, const Mesh& mesh,
-                                   const RankPlan& row, const Batch& batch, DType dtype) {
+                                   const RankPlan& row, const Batch& batch, LayerType type) {
   const auto walk = [&](Executor& walker) {
     const auto give_batch = [&](int) { return batch; };
     walker.run(row, {0, 1.0, true, give_batch, kNoOthers});
   };
-  return measure_walk(pipeline, params, mesh, dtype, walk);
+  return measure_walk(pipeline, params, mesh, type, walk);
 }
 
 ActivationMemory Executor::measure_forward(const PipelineRank& pipeline, const ParamList& params,
-                                           const Mesh& mesh, const Batch& batch, DType dtype,
+                                           const Mesh& mesh, const Batch& batch, LayerType type,
                                            const ReportList* reports) {
   const auto walk = [&](Executor& walker) {
     walker.grads_ = nullptr;  // as an executor that only evaluates
     if (reports != nullptr) walker.collect(*reports);
     walker.evaluate(batch);
   };
-  return measure_walk(pipeline, params, mesh, dtype, walk);
+  return measure_walk(pipeline, params, mesh, type, walk);
 }
 
 ActivationMemory Executor::measured() const {

@@ -47,7 +47,7 @@ class ThreeStages {
     const RankLayout layout(model_, sizes_, MeshCoords{{Axis::Pp, stage}}, run_.zero, ZeroSharing{});
     const bool turns = !split && run_.mesh.overlap_moe_expert_parallel_comm;
     return layout.activations((turns ? plan_of_pairs() : plan(split))[static_cast<size_t>(stage)],
-                              run_.micro_batch_size, run_.model.seq_length, run_.dtype);
+                              run_.micro_batch_size, run_.model.seq_length, run_.layer_type());
   }
 
  private:

@@ -264,7 +264,7 @@ WalkedModel walk_run(const RunSpec& run, const Model& model, double load, FusedO
   const MeshSizes sizes = mesh_sizes(run.mesh);
   Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length, model.later_labels);
   cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, sizes, {}));
-  return walk_work(model, Mesh(sizes, {}), batch, run.dtype, counting_ops(fused), load);
+  return walk_work(model, Mesh(sizes, {}), batch, run.layer_type(), counting_ops(fused), load);
 }
 
 std::unique_ptr<WorkPrices> rate_prices(const PlannedMachine& machine) {

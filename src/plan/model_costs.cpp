@@ -31,7 +31,7 @@ ModelCosts model_costs(const RunSpec& run) {
   const int64_t length = run.model.seq_length;
   const WalkedModel work =
       walk_work(model, Mesh(planned.sizes(), {}), batch_without_memory(1, length, model.later_labels),
-                run.dtype, counting_ops(FusedOps::All));
+                run.layer_type(), counting_ops(FusedOps::All));
   ModelCosts costs;
   for (size_t block = 0; block < model.blocks.size(); ++block) {
     BlockSample& sample = costs.blocks.emplace_back(sample_of(work.of_block(block)));

@@ -200,7 +200,7 @@ class Builder {
       return use;
     }
     const ActivationMemory& activations = counted_.of(rank, row, [&] {
-      return layout.activations(row, run_.micro_batch_size, run_.model.seq_length, run_.dtype);
+      return layout.activations(row, run_.micro_batch_size, run_.model.seq_length, run_.layer_type());
     });
     use.memory.predicted_activations = activations.total();
     use.memory.offloaded_activations = activations.file_bytes();

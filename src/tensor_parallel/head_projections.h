@@ -12,6 +12,8 @@ class HeadProjections : public Layer {
  public:
   // Replaces the input that forward saved by a recomputed one, before the backward parts.
   virtual void set_input(Saved& saved, Tensor x) const = 0;
+  // Whether forward and set_input take a narrow x (ops/narrow.h).
+  virtual bool reads_narrow(const Run& /*run*/) const { return false; }
 };
 
 }  // namespace trifold

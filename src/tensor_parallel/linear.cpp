@@ -49,14 +49,14 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x,
-                                       Saved& saved) const {
+                                       Saved& saved, bool in_8bit) const {
   if (activation.kind() != ActivationKind::Gelu || !bias_ || adapters_.any()) {
     Run activation_run = run.keeping_in(keep);
-    return activation.forward(activation_run, forward(run, x, saved), saved);
+    return activation.forward_factor(activation_run, forward(run, x, saved), saved, in_8bit);
   }
   saved[x_] = x;
   const Tensor z = take_output(run, *run.keep, x);
-  const Tensor y = take_output(run, keep, x);
+  const Tensor y = run.take(keep, z.row_count(), z.last_dim(), in_8bit);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
   run.ops.affine_gelu(run.stream, y, z, all_x, run.weight(weight_), run.weight(*bias_).flat());
@@ -155,10 +155,10 @@ Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   return dx;
 }
 
-Tensor RowLinear::backward_input_activated(Run& run, const Activation& activation, Tensor dy,
-                                           Saved& saved) const {
-  if (activation.kind() != ActivationKind::Gelu || adapters_.any())
-    return activation.backward_input(run, backward_input(run, dy, saved), saved);
+Tensor RowLinear::backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved,
+                                           bool in_8bit) const {
+  if (activation.kind() != ActivationKind::Gelu || adapters_.any() || in_8bit)
+    return activation.backward_input_factor(run, backward_input(run, dy, saved), saved, in_8bit);
   const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
   const Tensor dz = run.flow->take(run.dtype, {saved[dy_].row_count(), w.last_dim()});

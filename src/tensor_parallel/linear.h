@@ -37,9 +37,12 @@ class ColumnLinear final : public Layer {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
   // Replaces the input that forward saved by a recomputed one, before the backward parts.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
-  // activation(y), fused into one operation if the table has one. Keeps the same tensors as the forwards of both
-  // layers, the activation's in `keep`.
-  Tensor forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x, Saved& saved) const;
+  // activation(y), fused into one operation if the table has one; narrow if `in_8bit` (Run::take). Keeps the same tensors
+  // as the forwards of both layers, the activation's in `keep`.
+  Tensor forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x, Saved& saved,
+                           bool in_8bit = false) const;
+  // Whether x and dy may be narrow (ops/narrow.h): nothing but products and the bias reads them, and no rows are gathered.
+  bool reads_narrow(const Run& run) const { return run.narrow && !adapters_.any() && !region_.slices(); }
   LinearParameters parameters() const { return {weight_, bias_}; }
 
  private:
@@ -68,8 +71,10 @@ class RowLinear final : public Layer {
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // [Ro, out] -> [R, in/tp]
   void backward_weight(Run& run, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }  // as in ColumnLinear
-  // backward_input followed by the backward of `activation`, whose output is this layer's input.
-  Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved) const;
+  // backward_input followed by the backward of `activation`, whose output is this layer's input; narrow if `in_8bit`.
+  Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved,
+                                  bool in_8bit = false) const;
+  bool reads_narrow(const Run& run) const { return run.narrow && !adapters_.any(); }  // as in ColumnLinear
   LinearParameters parameters() const { return {weight_, bias_}; }
 
  private:

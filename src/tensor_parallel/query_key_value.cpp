@@ -67,6 +67,12 @@ Rotary QueryKeyValue::turn(const Heads& heads, int64_t x_column, int64_t y_colum
           shape_.rotary_scale};
 }
 
+bool QueryKeyValue::reads_narrow(const Run& run) const {
+  return run.narrow && !region_.slices() &&
+         std::none_of(projections_.begin(), projections_.end(),
+                      [](const Projection& projection) { return projection.adapters.any(); });
+}
+
 Tensor QueryKeyValue::forward(Run& run, Tensor x, Saved& saved) const {
   saved[x_] = x;
   const int64_t rows = region_.rows_inside(x.row_count());

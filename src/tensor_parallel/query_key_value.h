@@ -45,6 +45,7 @@ class QueryKeyValue final : public HeadProjections {
   void backward_weight(Run& run, Saved& saved) const override;
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const override { saved[x_] = x; }
+  bool reads_narrow(const Run& run) const override;
 
  private:
   // The heads of one kind: queries, keys or values.

@@ -129,10 +129,10 @@ Plan Trainer::make_plan() {
 void Trainer::make_executor() {
   executor_.reset();  // first: two would hold their memory and files of activations at once
   activations_ = replica_.layout().activations(row(), config_.batch.micro_batch_size,
-                                               config_.model.seq_length, replica_.dtype());
+                                               config_.model.seq_length, run_.layer_type());
   executor_ = std::make_unique<Executor>(replica_.pipeline(), replica_.mesh(), replica_.ops(),
                                          replica_.weights(), &grads_, replica_.compute(), replica_.side(),
-                                         replica_.dtype(), activations_);
+                                         run_.layer_type(), activations_);
   executor_->collect(replica_.model().reports);
   if (loads_) loads_->write_choices(executor_->host_values());
   const bool graphs = config_.mesh.enable_cuda_graph;

@@ -162,6 +162,21 @@ TEST(Device, ProductsInEightBits) {
   EXPECT_EQ(train(on_device(on_mesh(config, 1, 1, 2))).losses, narrow.losses);
 }
 
+// With scales of blocks, the processor emulates what the device computes; the mesh and graphs change nothing.
+TEST(Device, ProductsInEightBitsWithScalesOfBlocks) {
+  PretrainConfig config = short_run();
+  config.model.hidden_size = 64;
+  config.model.seq_length = config.model.max_position_embeddings.emplace(128);
+  config.precision.bf16 = config.precision.fp8 = true;
+  config.precision.fp8_recipe = Fp8Recipe::Blockwise;
+  const Curve host = train(config);
+  expect_as_on_host(train(on_device(config)), host);
+  config.mesh.enable_cuda_graph = true;
+  expect_as_on_host(train(on_device(config)), host);
+  config.precision.fp8_recipe = Fp8Recipe::Tensorwise;
+  EXPECT_NE(train(on_device(config)).losses, host.losses);
+}
+
 TEST(Device, ProductsInTf32) {
   PretrainConfig config = short_run();
   config.batch.train_iters = 20;

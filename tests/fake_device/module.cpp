@@ -20,6 +20,7 @@
 #include "ops/cuda/attention_blocks.h"
 #include "ops/cuda/attention_choice.h"
 #include "ops/cuda/workspace.h"
+#include "ops/narrow.h"
 
 namespace trifold::test {
 namespace {
@@ -259,6 +260,7 @@ OpTable make_table(Device& device, const char* name, bool deterministic) {
 }
 
 OpTable make_table_of(Device& device, const CudaTable& which) {
+  if (which.fp8_blocks) return make_table<narrow_cpu_ops>(device, "fake, fp8 in blocks", which.deterministic);
   if (which.fp8) return make_table<narrow_ops>(device, "fake, fp8", which.deterministic);
   if (which.tf32) return make_table<tf32_ops>(device, "fake, tf32", which.deterministic);
   return make_table<cpu_ops>(device, "fake", which.deterministic);

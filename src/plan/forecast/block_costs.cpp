@@ -28,7 +28,7 @@ struct OneLayer {
       : mesh(mesh_sizes(run.mesh), {}), model(make_model(run.model, mesh, run.seed, run.mesh)) {
     Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length, model.later_labels);
     cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, mesh.sizes(), {}));
-    work = walk_work(model, mesh, batch, run.dtype, counting_ops(fused), load);
+    work = walk_work(model, mesh, batch, run.layer_type(), counting_ops(fused), load);
   }
 
   size_t first_layer() const { return static_cast<size_t>(model.layers().front()); }
