@@ -117,6 +117,9 @@ TEST(DeviceWorkspace, NarrowFactorsStandBesideTheProduct) {
   config.precision.fp8 = true;
   // The inner layer's: gradients [8192, 3072] and activations [8192, 768], with a scale and its scratch each.
   EXPECT_EQ(device_workspace(run_spec(config)), kProducts + 8192UL * (3072 + 768) + 2 * (256 + 4096));
+  // With scales of blocks the same factors are turned, with a scale and a sum for 128 rows of each column.
+  config.precision.fp8_recipe = Fp8Recipe::Blockwise;
+  EXPECT_EQ(device_workspace(run_spec(config)), kProducts + (8192UL + 2 * 4 * 64) * (3072 + 768));
 }
 
 // A plan counts it on every rank.
