@@ -26,7 +26,7 @@ struct Copied {
 
 // w [rows, columns] with a scale for 128 x 128 elements; Turned: codes are [columns, rows].
 template <bool Turned>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 3)
     narrow_weight_kernel(uint8_t* codes, float* scales, const Bfloat16* w, int64_t rows, int64_t columns,
                          int64_t stride, bool aligned) {
   const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kSide;

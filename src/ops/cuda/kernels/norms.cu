@@ -97,7 +97,7 @@ struct RowPacks {
 };
 
 // Two blocks of the most threads: 64 registers, which ptxas achieves without spills if packs are whole.
-template <class T, bool Centered, bool Whole, class Result>
+template <class T, class Result, bool Centered, bool Whole>
 __global__ void __launch_bounds__(kMostRowThreads, Whole ? 2 : 1)
     norm_kernel(Result y, Accumulate<T>* mean, Accumulate<T>* rstd, const T* x, const T* gain, const T* bias,
                 int64_t rows, int columns, Accumulate<T> eps, Accumulate<T> offset) {
@@ -275,8 +275,8 @@ void launch_norm(CudaStream stream, const Result& y, Accumulate<T>* mean, Accumu
                  bool whole) {
   if (rows == 0) return;
   const RowBlocks blocks = row_blocks<T>(rows, columns, kHeld);
-  const auto centered = whole ? norm_kernel<T, true, true, Result> : norm_kernel<T, true, false, Result>;
-  const auto plain = whole ? norm_kernel<T, false, true, Result> : norm_kernel<T, false, false, Result>;
+  const auto centered = whole ? norm_kernel<T, Result, true, true> : norm_kernel<T, Result, true, false>;
+  const auto plain = whole ? norm_kernel<T, Result, false, true> : norm_kernel<T, Result, false, false>;
   const auto kernel = bias != nullptr ? centered : plain;
   TRIFOLD_LAUNCH(kernel, blocks.grid, blocks.block, 0, stream, y, mean, rstd, x, gain, bias, rows,
                  static_cast<int>(columns), static_cast<Accumulate<T>>(eps),
