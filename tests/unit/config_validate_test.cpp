@@ -90,11 +90,12 @@ const std::vector<ValidateCase>& cases() {
          c.model.seq_length = c.model.max_position_embeddings.emplace(256);
          c.mesh.ranks = c.mesh.context_parallel_size = 2;
        }},
-      {"--fp8 is not possible with products of 64 columns (query heads x their width) on each of 2 tensor ranks: every "
+      {"--fp8 is not possible with products of 64 columns (--ffn-hidden-size) on each of 2 tensor ranks: every "
        "extent must be a multiple of 128",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.precision.fp8_recipe = Fp8Recipe::Blockwise;
          c.model.seq_length = c.model.max_position_embeddings.emplace(128);
+         c.model.hidden_size = 256, c.model.ffn_hidden_size = 128;
          c.mesh.ranks = c.mesh.tensor_model_parallel_size = 2;
        }},
       {"--ffn-hidden-size 64, its default, is not divisible by "
