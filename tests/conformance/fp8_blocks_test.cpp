@@ -9,9 +9,11 @@
 #include <limits>
 #include <vector>
 
+#include "conformance/race_report.h"
 #include "core/random.h"
 #include "cuda_emulation/emulated_ops.h"
 #include "cuda_emulation/emulation.cuh"
+#include "cuda_emulation/race_check.h"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/narrow.h"
 #include "ops/round_blocks.h"
@@ -228,6 +230,25 @@ TEST(NarrowForm, ANumberThatIsNotFiniteMakesItsBlockNaN) {
   }
 }
 
+TEST(NarrowForm, KernelsHaveNoRaces) {
+  if (!emulation::RaceCheck::is_available())
+    GTEST_SKIP() << "kernels of builds with a sanitizer do not report accesses";
+  const Extent extent{144, 272};
+  const Rows x = numbers_of(extent, 1);
+  Narrow made{std::vector<uint8_t>(x.size()), std::vector<float>(2048)};
+  Narrow turned = made;
+  std::vector<float> sums(2048);
+  const emulation::RaceCheck check;
+  const NarrowMatrix narrow{made.codes.data(), made.scales.data(), extent.rows, extent.columns};
+  narrow_rows(nullptr, narrow, x.data());
+  turn_rows(nullptr, turned.codes.data(), turned.scales.data(), sums.data(), narrow);
+  turn_rows(nullptr, turned.codes.data(), turned.scales.data(), x.data(), extent.rows, extent.columns);
+  for (const bool by_columns : {false, true})
+    narrow_weight(nullptr, turned.codes.data(), turned.scales.data(), x.data(), extent.rows, extent.columns,
+                  by_columns);
+  EXPECT_EQ(conformance::report(check.races()), "");
+}
+
 // ---- operations with narrow results ----
 
 class NarrowResults : public testing::TestWithParam<bool> {
@@ -275,10 +296,13 @@ class NarrowResults : public testing::TestWithParam<bool> {
   std::vector<Buffer> buffers_;
 };
 
-constexpr Extent kResults[] = {{16, 16}, {32, 272}, {16, 1600}, {48, 128}, {16, 17600}};
+constexpr Extent kResults[] = {{16, 16}, {32, 272}, {16, 1600}, {48, 128}};
+constexpr Extent kLongRows = {16, 17600};  // of which a thread does not hold all packs
 
 TEST_P(NarrowResults, OfNorms) {
-  for (const Extent& extent : kResults) {
+  std::vector<Extent> extents(std::begin(kResults), std::end(kResults));
+  extents.push_back(kLongRows);
+  for (const Extent& extent : extents) {
     const Tensor x = numbers({extent.rows, extent.columns}, 1);
     const Tensor gain = numbers({extent.columns}, 2), bias = numbers({extent.columns}, 3);
     const Tensor mean = tensor(DType::F32, {extent.rows}), rstd = tensor(DType::F32, {extent.rows});

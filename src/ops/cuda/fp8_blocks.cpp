@@ -38,13 +38,13 @@ struct BiasSum {
 };
 
 void expect_bf16(const char* op, const BlockFactor& left, const BlockFactor& right) {
-  constexpr int64_t kUnit = 16;  // of all extents, for cuBLASLt
+  constexpr int64_t kExtentUnit = 16;  // of all extents, for cuBLASLt
   for (const BlockFactor* factor : {&left, &right}) {
     check(is_narrow(factor->tensor) || factor->tensor.dtype == DType::BF16,
           "{}: products in 8 bits are of bf16, not of {}", op, name_of(factor->tensor.dtype));
-    check(factor->extent() % kUnit == 0 && factor->depth() % kUnit == 0,
+    check(factor->extent() % kExtentUnit == 0 && factor->depth() % kExtentUnit == 0,
           "{}: a product in 8 bits needs extents that are multiples of {}, not [{}, {}] x [{}, {}]", op,
-          kUnit, left.extent(), left.depth(), right.extent(), right.depth());
+          kExtentUnit, left.extent(), left.depth(), right.extent(), right.depth());
   }
 }
 
