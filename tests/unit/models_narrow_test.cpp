@@ -96,6 +96,21 @@ TEST(NarrowFactors, AreWrittenInHalfOfTheBytes) {
   }
 }
 
+// Tables that count a product as parts count one of narrow factors whole.
+TEST(NarrowFactors, HaveTheFlopsOfWideOnes) {
+  const Mesh mesh({}, {});
+  const Model model = make_model(layer_of(true), mesh, 1);
+  for (const FusedOps fused : {FusedOps::None, FusedOps::Rows, FusedOps::All}) {
+    const auto flops = [&](bool narrow) {
+      const WalkedModel work =
+          walk_work(model, mesh, batch_without_memory(1, kRows), {DType::BF16, narrow}, counting_ops(fused));
+      return flops_of(work.of_block(1).forward) + flops_of(work.of_block(1).input) +
+             flops_of(work.of_block(1).weight);
+    };
+    EXPECT_EQ(flops(true), flops(false));
+  }
+}
+
 // Rows that are gathered over tensor ranks, and factors that adapters read too, stay wide.
 TEST(NarrowFactors, StayWideWhereOthersReadThem) {
   ModelConfig config = layer_of(true);
