@@ -43,10 +43,16 @@ class NarrowTemporaries {
 void round_matrix(Stream& stream, Tensor y, Tensor x, const cpu::ScaledBlock& block) {
   const int64_t rows = x.row_count(), columns = x.last_dim();
   const auto band = [=, out = y.as<Bfloat16>(), in = x.as<Bfloat16>()](int64_t begin, int64_t end) {
-    for (int64_t r = begin * block.rows; r < std::min(end * block.rows, rows); r += block.rows)
+    for (int64_t r = begin * block.rows; r < std::min(end * block.rows, rows); r += block.rows) {
+      if (block.columns == 1) {
+        cpu::round_columns(out + r * columns, in + r * columns, std::min(block.rows, rows - r), columns,
+                           columns);
+        continue;
+      }
       for (int64_t c = 0; c < columns; c += block.columns)
         cpu::round_block(out + r * columns + c, in + r * columns + c,
                          {std::min(block.rows, rows - r), std::min(block.columns, columns - c)}, columns);
+    }
   };
   cpu::over_elements(stream, cpu::parts(rows, block.rows),
                      cpu::row_grain(columns * block.rows, cpu::kCheapGrain), band);

@@ -1,30 +1,36 @@
 #include "ops/round_blocks.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <vector>
 
 #include "ops/kernels/fp8.h"
+#include "ops/kernels/number.h"
 #include "ops/narrow.h"
 
 namespace trifold::cpu {
 
 namespace {
 
-uint8_t code_of(Bfloat16 x, float to) { return round_fp8<Fp8::E4M3>(static_cast<float>(x) * to); }
+uint16_t magnitude_word(Bfloat16 x) { return std::bit_cast<uint16_t>(x) & 0x7fffU; }
 
-Bfloat16 number_of(uint8_t code, float from) { return Bfloat16(value_of_fp8<Fp8::E4M3>(code) * from); }
+uint8_t code_of(Bfloat16 x, float to) { return round_fp8<Fp8::E4M3>(value(x) * to); }
+
+Bfloat16 number_of(uint8_t code, float from) {
+  Bfloat16 number;
+  put(number, value_of_fp8<Fp8::E4M3>(code) * from);
+  return number;
+}
 
 }  // namespace
 
+// The words of bf16 magnitudes are in the order of the magnitudes, and those of NaN are above all others.
 float largest_of(const Bfloat16* x, const ScaledBlock& block, int64_t stride) {
-  float largest = 0;
+  uint16_t largest = 0;
   for (int64_t r = 0; r < block.rows; ++r)
-    for (int64_t c = 0; c < block.columns; ++c) {
-      const float magnitude = std::abs(static_cast<float>(x[r * stride + c]));
-      if (std::isnan(magnitude)) return magnitude;
-      largest = std::max(largest, magnitude);
-    }
-  return largest;
+    for (int64_t c = 0; c < block.columns; ++c)
+      largest = std::max(largest, magnitude_word(x[r * stride + c]));
+  return value(std::bit_cast<Bfloat16>(largest));
 }
 
 void round_block(Bfloat16* y, const Bfloat16* x, const ScaledBlock& block, int64_t stride) {
@@ -32,6 +38,21 @@ void round_block(Bfloat16* y, const Bfloat16* x, const ScaledBlock& block, int64
   for (int64_t r = 0; r < block.rows; ++r)
     for (int64_t c = 0; c < block.columns; ++c)
       y[r * stride + c] = number_of(code_of(x[r * stride + c], scale.to), scale.from);
+}
+
+void round_columns(Bfloat16* y, const Bfloat16* x, int64_t rows, int64_t columns, int64_t stride) {
+  std::vector<uint16_t> largest(static_cast<size_t>(columns));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      largest[static_cast<size_t>(c)] =
+          std::max(largest[static_cast<size_t>(c)], magnitude_word(x[r * stride + c]));
+  std::vector<BlockScale> scales;
+  for (const uint16_t word : largest) scales.push_back(block_scale(value(std::bit_cast<Bfloat16>(word))));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      const BlockScale& scale = scales[static_cast<size_t>(c)];
+      y[r * stride + c] = number_of(code_of(x[r * stride + c], scale.to), scale.from);
+    }
 }
 
 void narrow_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows, int64_t columns,

@@ -19,6 +19,9 @@ float largest_of(const Bfloat16* x, const ScaledBlock& block, int64_t stride);
 // y = x rounded to 8 bits and multiplied by its scale again; y may be x.
 void round_block(Bfloat16* y, const Bfloat16* x, const ScaledBlock& block, int64_t stride);
 
+// round_block of each of `columns` columns, in the order in which they lie in memory.
+void round_columns(Bfloat16* y, const Bfloat16* x, int64_t rows, int64_t columns, int64_t stride);
+
 // Narrow form of rows [begin, end) of x [rows, columns]: codes and scales as in ops/narrow.h.
 void narrow_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows, int64_t columns,
                  int64_t begin, int64_t end);
