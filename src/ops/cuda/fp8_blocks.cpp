@@ -79,8 +79,8 @@ void prepare(CudaStream stream, std::byte* memory, const BlockFactor& factor, co
 }
 
 // y [left's extent, right's extent] = left right^T + beta y, plus a bias for every column if there is one.
-void product(const char* op, Stream& stream, Tensor y, const BlockFactor& left, const BlockFactor& right,
-             Tensor bias, double beta, const BiasSum& bias_sum = {}) {
+void block_product(const char* op, Stream& stream, Tensor y, const BlockFactor& left,
+                   const BlockFactor& right, Tensor bias, double beta, const BiasSum& bias_sum = {}) {
   expect_bf16(op, left, right);
   if (y.elements() == 0) return;
   stream.enqueue([=, queue = stream.queue()] {
@@ -95,18 +95,19 @@ void product(const char* op, Stream& stream, Tensor y, const BlockFactor& left, 
   });
 }
 
-void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
-  product("affine", stream, y, {x, Read::Rows}, {w, Read::Weight}, bias, 0);
+void affine_in_blocks(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  block_product("affine", stream, y, {x, Read::Rows}, {w, Read::Weight}, bias, 0);
 }
 
-void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
-  product("affine_backward_input", stream, dx, {dy, Read::Rows}, {w, Read::TurnedWeight}, {}, beta);
+void affine_backward_input_in_blocks(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
+  block_product("affine_backward_input", stream, dx, {dy, Read::Rows}, {w, Read::TurnedWeight}, {}, beta);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+void affine_backward_weight_in_blocks(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                      bool accumulate) {
   const BiasSum sum_here{is_narrow(dy) ? db : Tensor{}, accumulate};
-  product("affine_backward_weight", stream, dw, {dy, Read::Turned}, {x, Read::Turned}, {}, accumulate ? 1 : 0,
-          sum_here);
+  block_product("affine_backward_weight", stream, dw, {dy, Read::Turned}, {x, Read::Turned}, {},
+                accumulate ? 1 : 0, sum_here);
   if (db.rank() > 0 && !is_narrow(dy)) raw_ops<F32Products::Exact>().column_sum(stream, db, dy, accumulate);
 }
 
@@ -114,9 +115,9 @@ const OpTable& raw_fp8_blocks_ops() {
   static const OpTable kTable = [] {
     OpTable ops = raw_ops<F32Products::Exact>();
     ops.name = "cuda, fp8 in blocks";
-    ops.affine = affine;
-    ops.affine_backward_input = affine_backward_input;
-    ops.affine_backward_weight = affine_backward_weight;
+    ops.affine = affine_in_blocks;
+    ops.affine_backward_input = affine_backward_input_in_blocks;
+    ops.affine_backward_weight = affine_backward_weight_in_blocks;
     add_composed_epilogues<raw_fp8_blocks_ops>(ops);
     return ops;
   }();
