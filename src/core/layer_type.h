@@ -10,7 +10,7 @@ struct LayerType {
   LayerType(DType type, bool narrow_factors = false)  // NOLINT(google-explicit-constructor): see above
       : dtype(type), narrow(narrow_factors) {}
 
-  DType dtype;  // of weights, activations and their gradients
+  DType dtype;  // the type of weights, activations and their gradients
   bool narrow =
       false;  // factors that only products of linear layers read are written in 8 bits (ops/narrow.h)
 };

@@ -1,4 +1,4 @@
-// Narrow factors: rows of numbers in 8 bits, as products of linear layers read them under --fp8-recipe blockwise
+// Narrow factors: rows of elements in 8 bits, as products of linear layers read them under --fp8-recipe blockwise
 // (DeepSeek-V3, arXiv 2412.19437, section 3.3).
 //
 // A matrix [R, C] in narrow form is one U8 tensor [R, C + 4 L], L = ceil(C / 128), whose memory holds
@@ -13,7 +13,7 @@
 // linear layers take x and dy in either form. Only tables of products in 8 bits with scales of blocks (cuda/fp8_blocks.h,
 // narrow_cpu_ops) and counting tables (ops/counting.h) have these operations.
 //
-// The gradient of a bias sums the numbers that dy represents.
+// The gradient of a bias sums the elements that dy represents.
 //
 // The gradient of a weight sums over rows, so its factors are turned: the columns of a narrow matrix, rounded again with
 // a scale for each 128 rows. That rounding is exact except for numbers that become subnormal.

@@ -24,7 +24,7 @@ Bfloat16 number_of(uint8_t code, float from) {
 
 }  // namespace
 
-// The words of bf16 magnitudes are in the order of the magnitudes, and those of NaN are above all others.
+// The words of bf16 magnitudes are in the order of the magnitudes, and the words of NaN are above all others.
 float largest_of(const Bfloat16* x, const ScaledBlock& block, int64_t stride) {
   uint16_t largest = 0;
   for (int64_t r = 0; r < block.rows; ++r)

@@ -38,7 +38,7 @@ struct BiasSum {
 };
 
 void expect_bf16(const char* op, const BlockFactor& left, const BlockFactor& right) {
-  constexpr int64_t kExtentUnit = 16;  // of all extents, for cuBLASLt
+  constexpr int64_t kExtentUnit = 16;  // cuBLASLt requires every extent to be a multiple of this
   for (const BlockFactor* factor : {&left, &right}) {
     check(is_narrow(factor->tensor) || factor->tensor.dtype == DType::BF16,
           "{}: products in 8 bits are of bf16, not of {}", op, name_of(factor->tensor.dtype));

@@ -6,7 +6,7 @@
 // writes it in narrow form. cuBLASLt multiplies from version 12.9 on (CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F and
 // CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F).
 //
-// Rounded factors are stored as those of ops/cuda/fp8.h.
+// Rounded factors are stored in the memory that ops/cuda/fp8.h describes.
 #pragma once
 
 #include "ops/ops.h"

@@ -75,7 +75,7 @@ template <Fp8 Format>
   return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, magnitude) | sign);
 }
 
-// Factors of a block of numbers: a number is multiplied by `to` before it is rounded, and its code by `from`, the
+// Factors of a block of elements: an element is multiplied by `to` before it is rounded, and its code by `from`, the
 // inverse.
 struct BlockScale {
   float to, from;
