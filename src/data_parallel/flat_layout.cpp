@@ -10,7 +10,7 @@ namespace {
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 int64_t grains(const ParamList& params, ParamId id) {
-  return round_up(params[id].shard.local.elements(), kGrain);
+  return round_up(params[id].stored_length(), kGrain);
 }
 
 // The parameters of a block without tied uses.
@@ -68,40 +68,38 @@ FlatLayout::FlatLayout(ParamList list, const std::vector<std::vector<int>>& stag
     else
       unit_of_[static_cast<size_t>(i)] = unit_of(*params[{i}].tied_to);
   }
-  place_units(false);
+  place_units(false, false);
   trained_elements_ = elements_;
   trained_shard_elements_ = shard_elements_;
-  place_units(true);
+  place_units(true, false);
+  plain_elements_ = elements_;
+  plain_shard_elements_ = shard_elements_;
+  place_units(true, true);
   find_units_of_blocks();
 }
 
 // Parameters summed over different data axes are sharded over different ranks, so they get separate units; so do frozen
-// ones.
+// ones, and quantized ones.
 void FlatLayout::add_units(int lowest_block, const std::vector<ParamId>& ids) {
   struct Members {
-    AxisSet data;
-    bool frozen;
+    Group group;
     std::vector<ParamId> ids;
   };
-  std::vector<Members> groups;
+  std::vector<Members> all;
   for (ParamId id : ids) {
-    const AxisSet data = params_[id].shard.data_axes();
-    const bool frozen = params_[id].frozen;
-    auto found = std::find_if(groups.begin(), groups.end(), [&](const Members& each) {
-      return each.data == data && each.frozen == frozen;
-    });
-    if (found == groups.end()) found = groups.insert(groups.end(), Members{data, frozen, {}});
+    const Group group{params_[id].shard.data_axes(), params_[id].frozen, params_[id].quantized.has_value()};
+    auto found = std::find_if(all.begin(), all.end(), [&](const Members& each) { return each.group == group; });
+    if (found == all.end()) found = all.insert(all.end(), Members{group, {}});
     found->ids.push_back(id);
   }
-  if (groups.empty()) groups.push_back({kDataAxes, false, {}});
-  for (Members& members : groups)
-    add_unit(lowest_block, members.data, members.frozen, std::move(members.ids));
+  if (all.empty()) all.push_back({{kDataAxes}, {}});
+  for (Members& members : all) add_unit(lowest_block, members.group, std::move(members.ids));
 }
 
 // Gradients that are first summed over other axes are at the front. Gradients with the same set of ranks are one part,
 // which needs one collective; larger sets come first. Within a part, parameters with weight decay precede the others,
 // so that an update has few segments.
-void FlatLayout::add_unit(int lowest_block, AxisSet data, bool frozen, std::vector<ParamId> ids) {
+void FlatLayout::add_unit(int lowest_block, const Group& group, std::vector<ParamId> ids) {
   const auto order = [&](ParamId id) {
     const RankSet ranks = params_[id].shard.summed_first();
     return std::tuple(ranks.axes.empty(), ranks.tensor_copies != 0, ranks.axes, ranks.tensor_copies,
@@ -110,19 +108,20 @@ void FlatLayout::add_unit(int lowest_block, AxisSet data, bool frozen, std::vect
   std::stable_sort(ids.begin(), ids.end(), [&](ParamId a, ParamId b) { return order(a) < order(b); });
   Unit unit;
   unit.lowest_block = lowest_block;
-  unit.data = data;
-  unit.slices = slices_of(data, sizes_, group_);
-  unit.groups = sizes_.ranks(data) / unit.slices;
-  unit.frozen = frozen;
+  unit.data = group.data;
+  unit.slices = slices_of(group.data, sizes_, group_);
+  unit.groups = sizes_.ranks(group.data) / unit.slices;
+  unit.frozen = group.frozen;
+  unit.quantized = group.quantized;
   for (ParamId id : ids) unit_of_[static_cast<size_t>(id.index)] = static_cast<int>(units_.size());
   unit.params = std::move(ids);
   units_.push_back(std::move(unit));
 }
 
-// Gives the frozen units, or the others, their places in the flat buffers.
-void FlatLayout::place_units(bool frozen) {
+// Gives the trained units, the frozen ones, or the quantized ones among these, their places in the flat buffers.
+void FlatLayout::place_units(bool frozen, bool quantized) {
   for (Unit& unit : units_) {
-    if (unit.frozen != frozen) continue;
+    if (unit.frozen != frozen || unit.quantized != quantized) continue;
     unit.begin = elements_;
     unit.shard_begin = shard_elements_;
     for (ParamId id : unit.params) {
@@ -140,9 +139,10 @@ void FlatLayout::place_units(bool frozen) {
   }
 }
 
-int64_t FlatLayout::largest_slice() const {
-  int64_t most = 0;
-  for (const Unit& unit : units_) most = std::max(most, unit.slice_elements());
+size_t FlatLayout::largest_slice_bytes(DType dtype) const {
+  size_t most = 0;
+  for (const Unit& unit : units_)
+    most = std::max(most, unit_bytes(unit, dtype) / static_cast<size_t>(unit.slices));
   return most;
 }
 
@@ -180,7 +180,7 @@ std::vector<FlatLayout::Segment> FlatLayout::segments(const Unit& unit, std::opt
   std::vector<Segment> segments;
   for (ParamId id : unit.params) {
     const int64_t from = std::max(begin, offset(id));
-    const int64_t to = std::min(end, offset(id) + params_[id].shard.local.elements());
+    const int64_t to = std::min(end, offset(id) + params_[id].stored_length());
     if (from < to)
       segments.push_back({id, from - offset(id), to - from, from, unit.shard_begin + from - begin});
   }
@@ -203,19 +203,20 @@ std::vector<FlatLayout::Segment> FlatLayout::joined(std::span<const Segment> seg
   return runs;
 }
 
-std::vector<Tensor> FlatLayout::views(Tensor trained, Tensor frozen) const {
+std::vector<Tensor> FlatLayout::views(Tensor trained, Tensor frozen, Tensor quantized) const {
   std::vector<Tensor> views;
   for (int i = 0; i < params_.size(); ++i) {
     const ParamId id{i};
+    const ParamSpec& spec = params_[id];
     if (!params_.held(id)) {
       views.emplace_back();
       continue;
     }
-    const Shape& shape = params_[id].shard.local.extent;
-    const int64_t begin =
-        offset(params_.stored(id) ? id : *params_[id].tied_to) - (params_[id].frozen ? trained_elements_ : 0);
-    const Tensor& flat = params_[id].frozen ? frozen : trained;
-    views.push_back(flat.rows(begin, begin + shape.elements()).reshape(shape));
+    const Tensor& flat = spec.quantized ? quantized : spec.frozen ? frozen : trained;
+    const int64_t before = spec.quantized ? plain_elements_ : spec.frozen ? trained_elements_ : 0;
+    const int64_t begin = offset(params_.stored(id) ? id : *spec.tied_to) - before;
+    const Tensor values = flat.rows(begin, begin + spec.stored_length());
+    views.push_back(spec.quantized ? values : values.reshape(spec.shard.local.extent));
   }
   return views;
 }

@@ -9,12 +9,14 @@
 //
 // Frozen parameters (ParamSpec::frozen) form units of their own, which are only published and gathered. They follow all
 // others in the flat buffers, so that the buffers of gradients and optimizer state, which do not have them, are
-// prefixes of the layout.
+// prefixes of the layout. Quantized ones (ParamSpec::quantized) are units of their own too, behind these: their elements
+// are bytes.
 //
 // Parameters and slices begin at multiples of kGrain elements, so a sum in chunks of kGrain elements has the same
 // chunks for any number of ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -54,6 +56,7 @@ class FlatLayout {
     int slices = 1;                  // one for each rank of a sharding group
     int groups = 1;                  // sharding groups along `data`, each of which holds all slices
     bool frozen = false;             // its parameters have no gradients
+    bool quantized = false;          // frozen too; its elements are bytes
     int64_t begin = 0;               // elements of the flat buffers
     int64_t end = 0;
     int64_t shard_begin = 0;  // offset of one rank's slice in buffers that hold only slices
@@ -64,7 +67,8 @@ class FlatLayout {
     int64_t slice_elements() const { return elements() / slices; }
   };
 
-  // Elements [first, first + count) of a parameter's local box, in memory order.
+  // Elements [first, first + count) of a parameter's local box, in memory order; of a quantized parameter, bytes of its
+  // storage.
   struct Segment {
     ParamId id;
     int64_t first = 0;
@@ -86,7 +90,19 @@ class FlatLayout {
   // Elements of trained units, which come first, and of one slice of each.
   int64_t trained_elements() const { return trained_elements_; }
   int64_t trained_shard_elements() const { return trained_shard_elements_; }
-  int64_t largest_slice() const;
+  // Elements before those of quantized units, which come last, and of one slice of each unit.
+  int64_t plain_elements() const { return plain_elements_; }
+  int64_t plain_shard_elements() const { return plain_shard_elements_; }
+  // Bytes of elements [begin, end) of the flat buffers, or of the buffers of slices, if weights have the type `dtype`.
+  size_t bytes(int64_t begin, int64_t end, DType dtype) const {
+    return bytes_around(plain_elements_, begin, end, dtype);
+  }
+  size_t shard_bytes(int64_t begin, int64_t end, DType dtype) const {
+    return bytes_around(plain_shard_elements_, begin, end, dtype);
+  }
+  size_t unit_bytes(const Unit& unit, DType dtype) const { return bytes(unit.begin, unit.end, dtype); }
+  // Bytes of the largest slice.
+  size_t largest_slice_bytes(DType dtype) const;
   // The index in the flat buffers of a parameter that is stored on this rank.
   int64_t offset(ParamId id) const { return offsets_[static_cast<size_t>(id.index)]; }
   // The index of the unit with the values of a parameter that is held on this rank; for a tied use, its original's
@@ -112,14 +128,24 @@ class FlatLayout {
   // first. Padding is zero in gradients, weights and optimizer state, and stays zero.
   static std::vector<Segment> joined(std::span<const Segment> segments,
                                      FunctionRef<bool(ParamId, ParamId)> alike);
-  // One view for each parameter into `trained`, which has trained_elements() elements, or `frozen`, which has the
-  // others; an empty tensor if it is not held.
-  std::vector<Tensor> views(Tensor trained, Tensor frozen) const;
+  // One view for each parameter into `trained`, which has trained_elements() elements, `frozen`, which has the others up
+  // to plain_elements(), or `quantized`, which has the rest; an empty tensor if it is not held.
+  std::vector<Tensor> views(Tensor trained, Tensor frozen, Tensor quantized) const;
 
  private:
   void add_units(int lowest_block, const std::vector<ParamId>& ids);
-  void add_unit(int lowest_block, AxisSet data, bool frozen, std::vector<ParamId> ids);
-  void place_units(bool frozen);
+  // What decides which parameters may share a unit.
+  struct Group {
+    AxisSet data;
+    bool frozen = false, quantized = false;
+    bool operator==(const Group&) const = default;
+  };
+  void add_unit(int lowest_block, const Group& group, std::vector<ParamId> ids);
+  void place_units(bool frozen, bool quantized);
+  static size_t bytes_around(int64_t plain, int64_t begin, int64_t end, DType dtype) {
+    const int64_t wide = std::min(end, plain) - std::min(begin, plain);
+    return static_cast<size_t>(wide) * size_of(dtype) + static_cast<size_t>(end - begin - wide);
+  }
   void find_units_of_blocks();
 
   ParamList params_;
@@ -129,8 +155,8 @@ class FlatLayout {
   std::vector<int64_t> offsets_;  // by parameter
   std::vector<int> unit_of_;
   std::vector<std::vector<int>> units_of_block_;
-  int64_t elements_ = 0, trained_elements_ = 0;
-  int64_t shard_elements_ = 0, trained_shard_elements_ = 0;
+  int64_t elements_ = 0, trained_elements_ = 0, plain_elements_ = 0;
+  int64_t shard_elements_ = 0, trained_shard_elements_ = 0, plain_shard_elements_ = 0;
 };
 
 }  // namespace trifold

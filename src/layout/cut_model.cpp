@@ -146,6 +146,10 @@ CutModel::Elements CutModel::elements_of(size_t stage) const {
     if (spec.tied_to && !is_copy(spec)) continue;
     sum.weights += elements;
     if (!spec.frozen) sum.trained += elements;
+    if (spec.quantized) {
+      sum.quantized += elements;
+      sum.quantized_bytes += (spec.stored_length() + kGrain - 1) / kGrain * kGrain;
+    }
     if (spec.shard.data_axes() != kExpertDataAxes) continue;
     sum.experts += elements;
     if (!spec.frozen) sum.trained_experts += elements;

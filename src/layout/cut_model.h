@@ -61,6 +61,8 @@ struct CutModel {
     int64_t trained = 0;          // weights that are not frozen, included in `weights`
     int64_t experts = 0;          // weights that are cut over the expert axis, included in `weights`
     int64_t trained_experts = 0;  // weights of experts that are not frozen
+    // Weights that memory holds quantized, included in `weights`, and their bytes.
+    int64_t quantized = 0, quantized_bytes = 0;
   };
   Elements elements_of(size_t stage) const;
 

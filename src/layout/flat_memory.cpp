@@ -6,11 +6,13 @@ namespace trifold {
 
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
-                         int64_t gathered, const ZeroConfig& config, size_t work_bytes) {
-  const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * size_of(dtype); };
+                         size_t gathered, const ZeroConfig& config, size_t work_bytes) {
+  const size_t slices = layout.shard_bytes(0, layout.shard_elements(), dtype);
   MemoryReport memory;
-  memory.parameters = zero.parameters ? bytes(layout.shard_elements() + gathered)
-                                      : bytes(layout.elements() + (versions - 1) * layout.trained_elements());
+  memory.parameters = zero.parameters
+                          ? slices + gathered
+                          : layout.bytes(0, layout.elements(), dtype) +
+                                static_cast<size_t>(versions - 1) * layout.bytes(0, layout.trained_elements(), dtype);
   memory.gradients = static_cast<size_t>(gradients.elements()) * size_of(accumulate_type(dtype));
   const std::unique_ptr<UpdateRule> rule = make_update_rule(optimizer);
   const StateLayout state(layout, zero.optimizer, *rule, optimizer, dtype);
@@ -23,8 +25,8 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
   }
   memory.optimizer = work_bytes + state.window_bytes(kOffloadWindow);
   if (zero.parameters) {
-    memory.offloaded += bytes(layout.shard_elements());
-    memory.parameters = bytes(gathered + layout.largest_slice());
+    memory.offloaded += slices;
+    memory.parameters = gathered + layout.largest_slice_bytes(dtype);
   }
   return memory;
 }

@@ -9,12 +9,12 @@
 
 namespace trifold {
 
-// Bytes of weights, gradients and optimizer state. `versions` as in ParamStore; `gathered` is the number of elements in
+// Bytes of weights, gradients and optimizer state. `versions` as in ParamStore; `gathered` is the number of bytes of
 // the buffers of gathered units if parameters are sharded; `config` says where state is off-loaded to, and `work_bytes` is
 // ShardedOptimizer::work_bytes.
 MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, DType dtype,
                          const OptimizerConfig& optimizer, const ZeroStage& zero, int versions,
-                         int64_t gathered, const ZeroConfig& config, size_t work_bytes);
+                         size_t gathered, const ZeroConfig& config, size_t work_bytes);
 
 // The memory report of a running rank, from the objects that hold the memory.
 MemoryReport held_memory(const ParamStore& weights, const GradientBuffer& gradients,

@@ -89,8 +89,10 @@ GradLayout RankLayout::gradients(const RankPlan& row, const Reduction& reduction
 
 MemoryReport RankLayout::memory(const RankPlan& row, const GradLayout& gradients, DType dtype,
                                 const OptimizerConfig& optimizer) const {
-  const int64_t gathered =
-      sharing_.stage.parameters ? buffers_of_units(flat_, gathered_together(row)).all_elements() : 0;
+  const size_t gathered =
+      sharing_.stage.parameters
+          ? static_cast<size_t>(buffers_of_units(flat_, gathered_together(row), dtype).all_elements())
+          : 0;
   return flat_memory(
       flat_, gradients, dtype, optimizer, sharing_.stage, weight_versions(row), gathered, config_,
       ShardedOptimizer::work_bytes(flat_, sizes_, coords_, sharing_.stage.optimizer, optimizer, dtype));
@@ -135,7 +137,7 @@ double RankLayout::data_traffic(const RankPlan& row, const GradLayout& gradients
     if (action.kind == ActionKind::Unshard)
       for (const int index : indices.at({action.stage, action.block})) {
         const FlatLayout::Unit& unit = flat_.units()[static_cast<size_t>(index)];
-        bytes += pass(unit.slices, unit.elements(), dtype);
+        bytes += pass(unit.slices, unit.elements(), unit.quantized ? DType::U8 : dtype);
       }
     // The Steps of the rank's stages are one update of all its weights, counted at the first.
     const bool update = action.kind == ActionKind::Step && action.stage == stages_.front().index;

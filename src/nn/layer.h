@@ -263,6 +263,8 @@ class BlockBuilder {
   const AdapterConfig* adapters() const { return adapters_; }
   // Declares a parameter as frozen, or as trained after all (an adapter's).
   void freeze(ParamId id, bool frozen = true) { params_.set_frozen(id, frozen); }
+  // ParamSpec::quantized
+  void quantize(ParamId id, const QuantizedForm& form) { params_.set_quantized(id, form); }
   // ParamSpec::added_in_parts
   void added_in_parts(ParamId id) { params_.set_added_in_parts(id); }
   // ParamSpec::is_table. Returns the parameter.

@@ -13,6 +13,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "mesh/shard_spec.h"
+#include "ops/quantized.h"
 
 namespace trifold {
 
@@ -50,6 +51,8 @@ struct ParamSpec {
   // Frozen: the run reads it but never changes it. It has neither a gradient nor optimizer state, and no layer computes
   // its gradient.
   bool frozen = false;
+  // The form of a frozen matrix that memory holds quantized, of this rank's part. Its storage is bytes.
+  std::optional<QuantizedForm> quantized;
   int block = 0;  // index of the model's block that uses it
   // A table, whose rows belong to ids: an embedding or an output layer. Rules for matrices do not take it for one.
   bool is_table = false;
@@ -65,6 +68,9 @@ struct ParamSpec {
   // The parameter whose values this one shares (the embedding, for the output head of tied embeddings). This second use
   // reads the weight of `tied_to` and has its own gradient; the two gradients are added once, when both are complete.
   std::optional<ParamId> tied_to;
+
+  // The length of this rank's part in memory: in elements, or in bytes if it is quantized.
+  int64_t stored_length() const { return quantized ? quantized->bytes() : shard.local.elements(); }
 };
 
 // All parameters of the model, in the order they were declared, and which of them this rank holds.
@@ -88,6 +94,9 @@ class ParamList {
     specs_[static_cast<size_t>(id.index)].decay_factor = decay;
   }
   void set_buffer(ParamId id) { specs_[static_cast<size_t>(id.index)].is_buffer = true; }
+  void set_quantized(ParamId id, const QuantizedForm& form) {
+    specs_[static_cast<size_t>(id.index)].quantized = form;
+  }
   void set_frozen(ParamId id, bool frozen) { specs_[static_cast<size_t>(id.index)].frozen = frozen; }
   const ParamSpec& operator[](ParamId id) const { return specs_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(specs_.size()); }
@@ -120,7 +129,8 @@ class ParamList {
 // Takes the place of a completing block's index for a unit that is the copy of a tied weight from another rank.
 constexpr int kCopyOfTied = -1;
 
-// Reads weights. The tensor has the extent of the parameter's local box and is valid until the block is left.
+// Reads weights. The tensor has the extent of the parameter's local box, or is u8 [bytes] if the parameter is quantized
+// (nn/product_weight.h reads both), and is valid until the block is left.
 class ParamSource {
  public:
   virtual ~ParamSource() = default;

@@ -9,7 +9,10 @@ class ShapesOnly final : public ParamSource, public GradSink {
  public:
   // `params` must outlive it.
   ShapesOnly(const ParamList& params, DType dtype) : params_(params), dtype_(dtype) {}
-  Tensor weight(ParamId id) const override { return {nullptr, dtype_, params_[id].shard.local.extent}; }
+  Tensor weight(ParamId id) const override {
+    if (params_[id].quantized) return {nullptr, DType::U8, {params_[id].stored_length()}};
+    return {nullptr, dtype_, params_[id].shard.local.extent};
+  }
   Tensor exact(ParamId id) const override {
     return {nullptr, accumulate_type(dtype_), params_[id].shard.local.extent};
   }

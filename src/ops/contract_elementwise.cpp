@@ -19,6 +19,15 @@ void convert(const Tensor& y, const Tensor& x) {
          to_string(x.shape), name_of(y.dtype), to_string(y.shape));
 }
 
+void dequantize(const Tensor& y, const Tensor& stored, const QuantizedForm& form) {
+  expect_float("dequantize", "y", y);
+  check(form.columns >= 1 && form.matrix_rows >= 1 && form.rows % form.matrix_rows == 0,
+        "dequantize: {} rows of {} elements are not matrices of {} rows", form.rows, form.columns,
+        form.matrix_rows);
+  expect("dequantize", "y", y, y.dtype, form.rows * form.columns);
+  expect("dequantize", "stored", stored, DType::U8, form.bytes());
+}
+
 void scale(const Tensor& y, const Factor& /*a*/) { expect_float("scale", "y", y); }
 
 void add(const Tensor& y, const Tensor& a, const Tensor& b) {
@@ -94,6 +103,7 @@ void add_elementwise(OpTable& checks) {
   bind<&OpTable::fill, fill>(checks);
   bind<&OpTable::copy, copy>(checks);
   bind<&OpTable::convert, convert>(checks);
+  bind<&OpTable::dequantize, dequantize>(checks);
   bind<&OpTable::scale, scale>(checks);
   bind<&OpTable::add, add>(checks);
   bind<&OpTable::reduce, reduce>(checks);

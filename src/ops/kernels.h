@@ -58,6 +58,18 @@ struct RandomRoundingRows {
   int64_t begin = 0, width = 1, stride = 1, first = 0;
 };
 
+// The rows of a quantized matrix (QuantizedForm of ops/quantized.h). Element i of a row has the scale i >> scale_shift
+// from the row's first on.
+struct QuantizedRows {
+  bool four_bits = false;
+  bool along_columns = false;
+  int scale_shift = 0;
+  int64_t columns = 0, row_bytes = 0;
+  int64_t row_scales = 0;  // scales of a row, or of a band of rows
+  int64_t matrix_rows = 0, bands = 0;  // rows and bands of a matrix, with blocks along columns
+  int64_t band_rows = 0;
+};
+
 // The numbers of a gated activation (Gating of ops.h).
 struct GateRule {
   double slope = 1, limit = 0, offset = 0;
@@ -197,6 +209,9 @@ struct StorageKernels {
   void (*fill)(T* y, int64_t n, Wide number);
   void (*to_f32)(float* y, const T* x, int64_t n);
   void (*from_f32)(T* y, const float* x, int64_t n);
+  // Rows [begin, end) of a quantized matrix.
+  void (*dequantize)(T* y, const uint8_t* codes, const Bfloat16* scales, int64_t begin, int64_t end,
+                     const QuantizedRows& form);
   void (*scale)(T* y, int64_t n, Wide a);
   void (*add)(T* y, const T* a, const T* b, int64_t n);
   void (*maximum)(T* y, const T* x, int64_t n);  // y = max(y, x); NaN wins

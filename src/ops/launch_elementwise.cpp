@@ -58,6 +58,18 @@ void convert(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
   });
 }
 
+void dequantize(const KernelTable& table, Stream& stream, Tensor y, Tensor stored,
+                const QuantizedForm& form) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* codes = static_cast<const uint8_t*>(stored.data);
+    over_rows(stream, form.rows, form.columns, kMathGrain,
+              [=, out = y.as<T>(), rows = quantized_rows(form), kernel = storage_kernels<T>(table).dequantize,
+               scales = reinterpret_cast<const Bfloat16*>(codes + form.scales_at())](
+                  int64_t begin, int64_t end) { kernel(out, codes, scales, begin, end, rows); });
+  });
+}
+
 void scale(const KernelTable& table, Stream& stream, Tensor y, const Factor& a) {
   const LateFactor factor = late("scale", a);
   dispatch_float(y.dtype, [&](auto zero) {
@@ -182,6 +194,7 @@ void add_elementwise(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::fill, fill>(ops, table);
   bind<&OpTable::copy, copy>(ops, table);
   bind<&OpTable::convert, convert>(ops, table);
+  bind<&OpTable::dequantize, dequantize>(ops, table);
   bind<&OpTable::scale, scale>(ops, table);
   bind<&OpTable::add, add>(ops, table);
   bind<&OpTable::reduce, reduce>(ops, table);

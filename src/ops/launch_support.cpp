@@ -13,6 +13,20 @@ DropRule drop_rule(const char* op, const Dropout& dropout) {
           1 / (1 - dropout.probability)};
 }
 
+QuantizedRows quantized_rows(const QuantizedForm& form) {
+  QuantizedRows rows;
+  rows.four_bits = form.type == QuantizedType::Nf4;
+  rows.along_columns = form.along_columns;
+  rows.scale_shift = form.along_columns ? 0 : std::countr_zero(static_cast<uint64_t>(kQuantizedBlock));
+  rows.columns = form.columns;
+  rows.row_bytes = form.row_bytes();
+  rows.row_scales = form.along_columns ? form.columns : form.row_blocks();
+  rows.matrix_rows = form.matrix_rows;
+  rows.bands = form.bands_of_matrix();
+  rows.band_rows = kQuantizedBlock;
+  return rows;
+}
+
 UniformRule uniform_rule(double low, double high, const Dropout& which) {
   return {{true, which.key.lo, which.key.hi}, low, (high - low) / 4294967296.0};
 }

@@ -108,6 +108,7 @@ using contract::expect;
 
 // Throws if the probability is not in [0, 1).
 DropRule drop_rule(const char* op, const Dropout& dropout);
+QuantizedRows quantized_rows(const QuantizedForm& form);
 UniformRule uniform_rule(double low, double high, const Dropout& which);
 // The global index of the tensor's first element (Dropout::first_element, Dropout::sample).
 LateIndex first_element(const char* op, const Dropout& dropout);

@@ -28,6 +28,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/experts.h"
+#include "ops/quantized.h"
 #include "ops/recommender.h"
 #include "ops/rotary.h"
 #include "ops/strided.h"
@@ -353,6 +354,9 @@ struct OpTable {
   // y = one of the two neighbours of x in bf16, the upper one with the probability with which the mean of y is x.
   // y bf16, x f32, of one length.
   void (*round_randomly)(Stream&, Tensor y, Tensor x, const RandomRounding& which);
+  // y = the elements of a quantized matrix, f32 numbers rounded to the type of y. y [form.rows, form.columns]; stored u8
+  // [form.bytes()], at an address that is a multiple of 16
+  void (*dequantize)(Stream&, Tensor y, Tensor stored, const QuantizedForm& form);
   // LAMB has two phases, because its step length depends on two norms, which may span ranks. The first
   // updates m and v as Adam does and writes the chunks' squares (as chunk_squares does) of p and of the
   // direction
@@ -509,7 +513,7 @@ using Operations = OperationList<
     &OpTable::attention_sinks, &OpTable::attention_sinks_backward, &OpTable::softmax_stats,
     &OpTable::softmax_rescale, &OpTable::cross_entropy, &OpTable::cross_entropy_backward,
     &OpTable::cross_entropy_all, &OpTable::sum_squares, &OpTable::weighted_sum, &OpTable::chunk_squares,
-    &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd, &OpTable::adagrad, &OpTable::round_randomly,
+    &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd, &OpTable::adagrad, &OpTable::round_randomly, &OpTable::dequantize,
     &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward,
     &OpTable::embedding_bags, &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares,
     &OpTable::row_gradients, &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross,

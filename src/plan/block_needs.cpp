@@ -127,7 +127,8 @@ BlockWeights counted_weights(const RunSpec& run) {
   const auto of_stage = [&](size_t stage) {
     const CutModel::Elements a = one.model().elements_of(stage), b = two.model().elements_of(stage);
     return StageWeights{line_through(a.weights, b.weights), line_through(a.experts, b.experts),
-                        line_through(a.trained, b.trained)};
+                        line_through(a.trained, b.trained), line_through(a.quantized, b.quantized),
+                        line_through(a.quantized_bytes, b.quantized_bytes)};
   };
   BlockWeights weights{of_stage(0), of_stage(1), of_stage(2), 0, run.mesh.pipeline_vocab_parts};
   for (const ParamSpec& spec : one.model().model.params.specs())
@@ -186,7 +187,9 @@ StageWeights BlockWeights::stage(int index, int stages, int heads) const {
   if (stages == 1) {
     StageWeights all{both_ends(first.weights, middle.weights, last.weights),
                      both_ends(first.experts, middle.experts, last.experts),
-                     both_ends(first.trained, middle.trained, last.trained)};
+                     both_ends(first.trained, middle.trained, last.trained),
+                     both_ends(first.quantized, middle.quantized, last.quantized),
+                     both_ends(first.quantized_bytes, middle.quantized_bytes, last.quantized_bytes)};
     all.weights.none -= tied;  // one weight, used twice
     return all;
   }

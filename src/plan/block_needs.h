@@ -31,9 +31,10 @@ struct StageNeeds {
   PerLayers beside;   // temporaries of a forward paired with a backward
 };
 
-// Elements on a rank: all weights, and the parts of them that are of experts and that are trained.
+// Elements on a rank: all weights, and the parts of them that are of experts, that are trained and that memory holds
+// quantized, with the bytes of the last.
 struct StageWeights {
-  PerLayers weights, experts, trained;
+  PerLayers weights, experts, trained, quantized, quantized_bytes;
 };
 
 // `first` is a stage with the embedding, `middle` one with layers only, `last` one with all `parts` of the head.

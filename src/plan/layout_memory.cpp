@@ -139,12 +139,22 @@ class RankNeeds {
       gradients *= trained;
       state *= trained;
     }
-    return copy_bytes * held + bytes(held, size_of(dtype)) +
+    return copy_bytes * held + held * bytes_per_weight(weights) +
            bytes(gradients, size_of(accumulate_type(dtype))) +
            bytes(state, ShardedOptimizer::least_bytes_per_element(run_.optimizer, dtype));
   }
 
  private:
+  // The mean over all weights; quantized ones are taken to be spread evenly over the slices.
+  double bytes_per_weight(const MixedWeights& weights) const {
+    const auto wide = static_cast<double>(size_of(run_.dtype));
+    const double all = total(weights, &StageWeights::weights);
+    if (all == 0) return wide;
+    return wide + (total(weights, &StageWeights::quantized_bytes) -
+                   wide * total(weights, &StageWeights::quantized)) /
+                      all;
+  }
+
   // The sum over all layers of a stage.
   template <class Blocks, class Stage>
   double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage) const {

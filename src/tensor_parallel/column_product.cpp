@@ -9,7 +9,9 @@ namespace {
 void add_input_gradients(Run& run, Tensor dx, std::span<const ColumnGradient> products) {
   double beta = 0;
   for (const ColumnGradient& product : products) {
-    run.ops.affine_backward_input(run.stream, dx, product.dy, product.w, beta);
+    const Arena::Mark mark = run.scratch.mark();
+    run.ops.affine_backward_input(run.stream, dx, product.dy, product.w->read(run), beta);
+    run.scratch.release(mark);
     beta = 1;
   }
 }
@@ -28,13 +30,15 @@ bool any_trains(std::span<const ColumnGradient> products) {
 }
 
 Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradient> products) {
-  return region.take_sum(run, *run.flow, products[0].dy.row_count(), products[0].w.last_dim());
+  return region.take_sum(run, *run.flow, products[0].dy.row_count(), products[0].w->columns());
 }
 
 }  // namespace
 
-void column_product(Run& run, Tensor y, Tensor all_x, Tensor w, Tensor bias) {
-  run.ops.affine(run.stream, y, all_x, w, bias.rank() > 0 ? bias.flat() : bias);
+void column_product(Run& run, Tensor y, Tensor all_x, const ProductWeight& w, Tensor bias) {
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.affine(run.stream, y, all_x, w.read(run), bias.rank() > 0 ? bias.flat() : bias);
+  run.scratch.release(mark);
 }
 
 Tensor input_gradient(const Region& region, Run& run, std::string_view name,

@@ -7,17 +7,20 @@
 #include <span>
 #include <string_view>
 
+#include "nn/product_weight.h"
 #include "tensor_parallel/regions.h"
 
 namespace trifold {
 
 // y [R, out/tp] for all rows of x [R, in]; `bias` [out/tp], or Tensor{} for none.
-void column_product(Run& run, Tensor y, Tensor all_x, Tensor w, Tensor bias);
+void column_product(Run& run, Tensor y, Tensor all_x, const ProductWeight& w, Tensor bias);
 
 // One of the products that share an input. input_gradient reads `w`; weight_gradient assigns `dw` and, if there is a
 // bias, `db`, or adds to them if `adds`; a frozen weight has no `dw`. Each leaves the other members alone.
 struct ColumnGradient {
-  Tensor dy, w, dw, db;
+  Tensor dy;
+  const ProductWeight* w = nullptr;
+  Tensor dw, db;
   bool adds = true;
 };
 

@@ -30,18 +30,24 @@ LatentProjections::LatentProjections(BlockBuilder& builder, const std::string& n
   check(heads.heads == heads.kv_heads, "{}: each of {} query heads needs its own key head, but there are {}",
         name, heads.heads, heads.kv_heads);
   const int64_t query_columns = heads.heads * (shape.plain + turned_of(shape));
-  query_.weight =
+  query_.weight.emplace(
+      builder,
       builder.sharded(query_.name + ".weight",
-                      {query_columns, query_latent_ ? shape.query_rank : shape.width}, 0, shape.init, true);
-  key_value_.weight =
+                      {query_columns, query_latent_ ? shape.query_rank : shape.width}, 0, shape.init, true),
+      ProductWeight::Cut::Outputs);
+  key_value_.weight.emplace(
+      builder,
       builder.sharded(key_value_.name + ".weight",
-                      {heads.heads * (shape.plain + shape.value), shape.key_value_rank}, 0, shape.init, true);
+                      {heads.heads * (shape.plain + shape.value), shape.key_value_rank}, 0, shape.init, true),
+      ProductWeight::Cut::Outputs);
 }
 
 LatentProjections::Latent LatentProjections::make_latent(BlockBuilder& builder, const std::string& name,
                                                          int64_t rank, int64_t more) const {
   Latent latent{rank,
-                builder.replicated(name + "_down.weight", {rank + more, shape_.width}, shape_.init, true),
+                {builder,
+                 builder.replicated(name + "_down.weight", {rank + more, shape_.width}, shape_.init, true),
+                 ProductWeight::Cut::Outputs},
                 {},
                 builder.slot(),
                 builder.slot()};
@@ -58,14 +64,16 @@ LatentHeads LatentProjections::heads_of_rank() const {
 
 void LatentProjections::take_latent(Run& run, const Latent& latent, Tensor x, Saved& saved) const {
   const Tensor raw = run.keep->take(run.dtype, {x.row_count(), latent.rank});
-  run.ops.affine(run.stream, raw, x, run.weight(latent.down).rows(0, latent.rank), {});
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.affine(run.stream, raw, x, latent.down.read(run).rows(0, latent.rank), {});
+  run.scratch.release(mark);
   saved[latent.y] = latent.norm ? latent.norm->forward(run, raw, saved) : raw;
 }
 
 // Returns y for all rows of x, in scratch.
 Tensor LatentProjections::multiplied(Run& run, const Up& up, Tensor x) const {
   const Tensor y = run.scratch.take(run.dtype, {region_.rows_inside(x.row_count()), up.columns});
-  column_product(run, y, region_.gather_rows(run, x, run.scratch, run.stream), run.weight(up.weight), {});
+  column_product(run, y, region_.gather_rows(run, x, run.scratch, run.stream), *up.weight, {});
   run.show(up.name, "output", y);
   return y;
 }
@@ -78,8 +86,10 @@ Tensor LatentProjections::forward(Run& run, Tensor x, Saved& saved) const {
   take_latent(run, key_value_latent_, x, saved);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor key = run.scratch.take(run.dtype, {x.row_count(), turned_of(shape_)});
-  const Tensor down = run.weight(key_value_latent_.down);
+  const Arena::Mark before_down = run.scratch.mark();
+  const Tensor down = key_value_latent_.down.read(run);
   run.ops.affine(run.stream, key, x, down.rows(key_value_latent_.rank, down.row_count()), {});
+  run.scratch.release(before_down);
   const Tensor all_keys = region_.gather_rows(run, key, run.scratch, run.stream);
   const Tensor queries = multiplied(run, query_, query_input(saved));
   const Tensor key_values = multiplied(run, key_value_, saved[key_value_latent_.y]);
@@ -92,10 +102,10 @@ Tensor LatentProjections::forward(Run& run, Tensor x, Saved& saved) const {
 
 Tensor LatentProjections::backward_up(Run& run, const Up& up, Tensor x, Saved& saved,
                                       bool with_weights) const {
-  ColumnGradient gradient{saved[up.dy], run.weight(up.weight), {}, {}};
-  if (!with_weights || !run.trains(up.weight)) return input_gradient(region_, run, up.name, {&gradient, 1});
-  gradient.dw = run.grad(up.weight);
-  gradient.adds = run.adds_to(up.weight);
+  ColumnGradient gradient{saved[up.dy], &*up.weight, {}, {}};
+  if (!with_weights || !run.trains(up.weight->id())) return input_gradient(region_, run, up.name, {&gradient, 1});
+  gradient.dw = run.grad(up.weight->id());
+  gradient.adds = run.adds_to(up.weight->id());
   return both_gradients(region_, run, up.name, {&gradient, 1}, x);
 }
 
@@ -124,27 +134,31 @@ Tensor LatentProjections::compute_backward(Run& run, Tensor dy, Saved& saved, bo
   if (query_latent_) {
     backward_norm(run, *query_latent_, dx, saved, with_weights);
     dx = run.flow->take(run.dtype, {dx.row_count(), shape_.width});
-    run.ops.affine_backward_input(run.stream, dx, saved[query_latent_->dz], run.weight(query_latent_->down),
-                                  0);
+    const Arena::Mark mark = run.scratch.mark();
+    run.ops.affine_backward_input(run.stream, dx, saved[query_latent_->dz], query_latent_->down.read(run), 0);
+    run.scratch.release(mark);
   }
-  const Tensor down = run.weight(key_value_latent_.down);
+  const Arena::Mark mark = run.scratch.mark();
+  const Tensor down = key_value_latent_.down.read(run);
   const int64_t rank = key_value_latent_.rank;
   run.ops.affine_backward_input(run.stream, dx, saved[key_value_latent_.dz], down.rows(0, rank), 1);
   run.ops.affine_backward_input(run.stream, dx, saved[dkey_], down.rows(rank, down.row_count()), 1);
+  run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
   return dx;
 }
 
 void LatentProjections::down_gradients(Run& run, Saved& saved) const {
-  if (!run.trains(key_value_latent_.down)) return;
+  if (!run.trains(key_value_latent_.down.id())) return;
   const Tensor x = saved[x_];
   const auto add = [&](Tensor dw, Tensor dy, bool adds) {
     run.ops.affine_backward_weight(run.stream, dw, {}, dy, x, adds);
   };
   if (query_latent_)
-    add(run.grad(query_latent_->down), saved[query_latent_->dz], run.adds_to(query_latent_->down));
-  const bool adds = run.adds_to(key_value_latent_.down);
-  const Tensor down = run.grad(key_value_latent_.down);
+    add(run.grad(query_latent_->down.id()), saved[query_latent_->dz],
+        run.adds_to(query_latent_->down.id()));
+  const bool adds = run.adds_to(key_value_latent_.down.id());
+  const Tensor down = run.grad(key_value_latent_.down.id());
   const int64_t rank = key_value_latent_.rank;
   add(down.rows(0, rank), saved[key_value_latent_.dz], adds);
   add(down.rows(rank, down.row_count()), saved[dkey_], adds);
@@ -156,9 +170,9 @@ Tensor LatentProjections::backward_input(Run& run, Tensor dy, Saved& saved) cons
 
 void LatentProjections::backward_weight(Run& run, Saved& saved) const {
   const auto up = [&](const Up& product, Tensor x) {
-    if (!run.trains(product.weight)) return;
+    if (!run.trains(product.weight->id())) return;
     const ColumnGradient gradient{
-        saved[product.dy], {}, run.grad(product.weight), {}, run.adds_to(product.weight)};
+        saved[product.dy], nullptr, run.grad(product.weight->id()), {}, run.adds_to(product.weight->id())};
     weight_gradient(region_, run, {&gradient, 1}, x);
   };
   up(key_value_, saved[key_value_latent_.y]);

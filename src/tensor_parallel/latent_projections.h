@@ -60,7 +60,7 @@ class LatentProjections final : public HeadProjections {
   // A latent vector, the product with rows [0, rank) of `down`.
   struct Latent {
     int64_t rank;
-    ParamId down;
+    ProductWeight down;
     std::optional<Norm> norm;
     SlotId y;   // output of the norm, [Ro, rank]
     SlotId dz;  // gradient of the norm's input
@@ -68,7 +68,7 @@ class LatentProjections final : public HeadProjections {
   // The product of a latent vector, or of x, with this rank's heads.
   struct Up {
     std::string name;
-    ParamId weight;
+    std::optional<ProductWeight> weight;
     int64_t columns;
     SlotId dy;
   };

@@ -19,20 +19,22 @@ ColumnLinear::ColumnLinear(BlockBuilder& builder, const std::string& name, int64
     : name_(name),
       region_(builder),
       weight_(
-          builder.sharded(name + ".weight", weight_shape(groups, out, in), groups == 1 ? 0 : 1, init, true)),
+          builder,
+          builder.sharded(name + ".weight", weight_shape(groups, out, in), groups == 1 ? 0 : 1, init, true),
+          ProductWeight::Cut::Outputs),
       bias_(bias ? std::optional(builder.sharded(name + ".bias", bias_shape(groups, out), groups == 1 ? 0 : 1,
                                                  {Init::Kind::Zeros}, false))
                  : std::nullopt),
       adapters_(builder, name, weight_, groups, LowRank::Cut::Outputs),
+      reads_input_(adapters_.any() || !builder.params()[weight_.id()].frozen),
       x_(builder.slot()),
       dy_(builder.slot()) {}
 
 Tensor ColumnLinear::take_output(Run& run, Arena& from, Tensor x) const {
-  return from.take(run.dtype, {region_.rows_inside(x.row_count()), run.weight(weight_).row_count()});
+  return from.take(run.dtype, {region_.rows_inside(x.row_count()), weight_.rows()});
 }
 
 Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
-  const Tensor w = run.weight(weight_);
   const Tensor bias = bias_ ? run.weight(*bias_) : Tensor{};
   saved[x_] = x;
   const Tensor y = take_output(run, *run.keep, x);
@@ -40,7 +42,7 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   adapters_.reserve(run, y.row_count(), saved);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
-  column_product(run, z, all_x, w, adapters_.scales() ? Tensor{} : bias);
+  column_product(run, z, all_x, weight_, adapters_.scales() ? Tensor{} : bias);
   adapters_.forward(run, z, all_x, saved);
   if (adapters_.scales()) adapters_.scale(run, y, z, bias, saved);
   run.show(name_, "output", y);
@@ -59,7 +61,7 @@ Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& 
   const Tensor y = run.take(keep, z.row_count(), z.last_dim(), in_8bit);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
-  run.ops.affine_gelu(run.stream, y, z, all_x, run.weight(weight_), run.weight(*bias_).flat());
+  run.ops.affine_gelu(run.stream, y, z, all_x, weight_.read(run), run.weight(*bias_).flat());
   run.show(name_, "output", z);
   run.scratch.release(mark);
   activation.take_over(run, z, y, saved);
@@ -68,7 +70,7 @@ Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& 
 
 Tensor ColumnLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
   saved[dy_] = dy;
-  const ColumnGradient gradient{adapters_.begin_backward(run, dy, saved), run.weight(weight_), {}, {}};
+  const ColumnGradient gradient{adapters_.begin_backward(run, dy, saved), &weight_, {}, {}};
   return input_gradient(region_, run, name_, {&gradient, 1},
                         [&](Tensor dx) { adapters_.backward_input(run, dx, saved); });
 }
@@ -79,16 +81,16 @@ void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
     adapters_.backward_weight(run, region_.gather_rows(run, saved[x_], run.scratch, run.stream), saved);
     run.scratch.release(mark);
   }
-  if (!run.trains(weight_)) return;
-  const ColumnGradient gradient{
-      saved[dy_], {}, run.grad(weight_), bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_, bias_)};
+  if (!run.trains(weight_.id())) return;
+  const ColumnGradient gradient{saved[dy_], nullptr, run.grad(weight_.id()),
+                                bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_.id(), bias_)};
   weight_gradient(region_, run, {&gradient, 1}, saved[x_]);
 }
 
 Tensor ColumnLinear::backward(Run& run, Tensor dy, Saved& saved) const {
-  if (!run.trains(weight_)) return Layer::backward(run, dy, saved);
-  const ColumnGradient gradient{dy, run.weight(weight_), run.grad(weight_),
-                                bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_, bias_)};
+  if (!run.trains(weight_.id())) return Layer::backward(run, dy, saved);
+  const ColumnGradient gradient{dy, &weight_, run.grad(weight_.id()), bias_ ? run.grad(*bias_) : Tensor{},
+                                run.adds_to(weight_.id(), bias_)};
   return both_gradients(region_, run, name_, {&gradient, 1}, saved[x_]);
 }
 
@@ -96,10 +98,12 @@ RowLinear::RowLinear(BlockBuilder& builder, const std::string& name, int64_t out
                      bool bias)
     : name_(name),
       region_(builder),
-      weight_(builder.sharded(name + ".weight", {out, in}, 1, init, true)),
+      weight_(builder, builder.sharded(name + ".weight", {out, in}, 1, init, true),
+              ProductWeight::Cut::Inputs),
       bias_(bias ? std::optional(builder.replicated(name + ".bias", {out}, {Init::Kind::Zeros}, false))
                  : std::nullopt),
       adapters_(builder, name, weight_, 1, LowRank::Cut::Inputs),
+      reads_input_(adapters_.any() || !builder.params()[weight_.id()].frozen),
       x_(builder.slot()),
       dy_(builder.slot()) {}
 
@@ -108,16 +112,15 @@ Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
 }
 
 Tensor RowLinear::forward_in(Run& run, Arena& output, Tensor x, Saved& saved) const {
-  const Tensor w = run.weight(weight_);
   saved[x_] = x;
   adapters_.reserve(run, x.row_count(), saved);
   const Tensor scaled =
-      adapters_.scales() ? run.keep->take(run.dtype, {x.row_count(), w.row_count()}) : Tensor{};
-  const Region::Sum y = region_.take_sum(run, output, x.row_count(), w.row_count());
+      adapters_.scales() ? run.keep->take(run.dtype, {x.row_count(), weight_.rows()}) : Tensor{};
+  const Region::Sum y = region_.take_sum(run, output, x.row_count(), weight_.rows());
   // The bias is added once, by the first rank of the axis.
   const Tensor bias = bias_ && run.mesh.coord(Axis::Tp) == 0 ? run.weight(*bias_) : Tensor{};
   const Tensor z = adapters_.scales() ? scaled : y.partial;
-  run.ops.affine(run.stream, z, x, w, adapters_.scales() ? Tensor{} : bias);
+  column_product(run, z, x, weight_, adapters_.scales() ? Tensor{} : bias);
   adapters_.forward(run, z, x, saved);
   if (adapters_.scales()) adapters_.scale(run, y.partial, z, bias, saved);
   run.show(name_, "output", y.partial);
@@ -134,22 +137,24 @@ Tensor RowLinear::forward_added(Run& run, Arena& output, const ResidualAdd& add,
     Run added = run.keeping_in(output);
     return add.forward(added, residual, forward_in(run, run.scratch, x, saved), saved);
   }
-  const Tensor w = run.weight(weight_);
   saved[x_] = x;
   adapters_.reserve(run, x.row_count(), saved);
-  const Tensor y = output.take(run.dtype, {x.row_count(), w.row_count()});
-  run.ops.affine_add(run.stream, y, residual, x, w, bias_ ? run.weight(*bias_) : Tensor{});
+  const Tensor y = output.take(run.dtype, {x.row_count(), weight_.rows()});
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.affine_add(run.stream, y, residual, x, weight_.read(run), bias_ ? run.weight(*bias_) : Tensor{});
+  run.scratch.release(mark);
   adapters_.forward(run, y, x, saved);
   add.show_sum(run, y);
   return y;
 }
 
 Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
   const Tensor dz = adapters_.begin_backward(run, saved[dy_], saved);
-  const Tensor dx = run.flow->take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
-  run.ops.affine_backward_input(run.stream, dx, dz, w, 0.0);
+  const Tensor dx = run.flow->take(run.dtype, {saved[dy_].row_count(), weight_.columns()});
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.affine_backward_input(run.stream, dx, dz, weight_.read(run), 0.0);
+  run.scratch.release(mark);
   adapters_.backward_input(run, dx, saved);
   run.show(name_, "input gradient", dx);
   return dx;
@@ -159,10 +164,11 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
                                            bool in_8bit) const {
   if (activation.kind() != ActivationKind::Gelu || adapters_.any() || in_8bit)
     return activation.backward_input_factor(run, backward_input(run, dy, saved), saved, in_8bit);
-  const Tensor w = run.weight(weight_);
   saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
-  const Tensor dz = run.flow->take(run.dtype, {saved[dy_].row_count(), w.last_dim()});
-  run.ops.affine_backward_gelu(run.stream, dz, saved[dy_], w, activation.input(saved));
+  const Tensor dz = run.flow->take(run.dtype, {saved[dy_].row_count(), weight_.columns()});
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.affine_backward_gelu(run.stream, dz, saved[dy_], weight_.read(run), activation.input(saved));
+  run.scratch.release(mark);
   activation.show_gradient(run, dz);
   return dz;
 }
@@ -170,13 +176,13 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
 // Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
   adapters_.backward_weight(run, saved[x_], saved);
-  if (!run.trains(weight_)) return;
+  if (!run.trains(weight_.id())) return;
   const Tensor all = saved[dy_];
   const Tensor rank_rows = region_.own_rows(all);
   const bool apart = bias_ && rank_rows.row_count() != all.row_count();
-  const bool adds = run.adds_to(weight_, bias_);
-  run.ops.affine_backward_weight(run.stream, run.grad(weight_), bias_ && !apart ? run.grad(*bias_) : Tensor{},
-                                 all, saved[x_], adds);
+  const bool adds = run.adds_to(weight_.id(), bias_);
+  run.ops.affine_backward_weight(run.stream, run.grad(weight_.id()),
+                                 bias_ && !apart ? run.grad(*bias_) : Tensor{}, all, saved[x_], adds);
   if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), rank_rows, adds);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "nn/layers.h"
+#include "nn/product_weight.h"
 #include "nn/residual.h"
 #include "tensor_parallel/low_rank.h"
 #include "tensor_parallel/regions.h"
@@ -43,16 +44,19 @@ class ColumnLinear final : public Layer {
                            bool in_8bit = false) const;
   // Whether x and dy may be narrow (ops/narrow.h): nothing but products and the bias reads them, and no rows are gathered.
   bool reads_narrow(const Run& run) const { return run.narrow && !adapters_.any() && !region_.slices(); }
-  LinearParameters parameters() const { return {weight_, bias_}; }
+  LinearParameters parameters() const { return {weight_.id(), bias_}; }
+  // Whether the backward reads the input: not if the layer is frozen and has no adapters.
+  bool reads_input() const { return reads_input_; }
 
  private:
   Tensor take_output(Run& run, Arena& from, Tensor x) const;
 
   std::string name_;
   Region region_;
-  ParamId weight_;
+  ProductWeight weight_;
   std::optional<ParamId> bias_;
   LowRank adapters_;
+  bool reads_input_;
   SlotId x_, dy_;
 };
 
@@ -75,14 +79,16 @@ class RowLinear final : public Layer {
   Tensor backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved,
                                   bool in_8bit = false) const;
   bool reads_narrow(const Run& run) const { return run.narrow && !adapters_.any(); }  // as in ColumnLinear
-  LinearParameters parameters() const { return {weight_, bias_}; }
+  LinearParameters parameters() const { return {weight_.id(), bias_}; }
+  bool reads_input() const { return reads_input_; }  // as in ColumnLinear
 
  private:
   std::string name_;
   Region region_;
-  ParamId weight_;
+  ProductWeight weight_;
   std::optional<ParamId> bias_;
   LowRank adapters_;
+  bool reads_input_;
   SlotId x_, dy_;
 };
 

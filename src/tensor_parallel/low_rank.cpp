@@ -34,15 +34,15 @@ Tensor as_matrix(Tensor weight) { return weight.reshape({weight.row_count(), wei
 
 }  // namespace
 
-LowRank::LowRank(BlockBuilder& builder, const std::string& name, ParamId weight, int64_t groups, Cut cut,
-                 int64_t pieces)
+LowRank::LowRank(BlockBuilder& builder, const std::string& name, const ProductWeight& weight, int64_t groups,
+                 Cut cut, int64_t pieces)
     : weight_(weight), cut_(cut) {
   if (builder.adapters() == nullptr) return;
   const AdapterConfig& adapters = *builder.adapters();
   const LinearModules layer = modules_of_linear(name, groups);
   const std::vector<std::string> adapted = adapted_modules(adapters, layer);
   if (adapted.empty()) return;
-  const ShardSpec& shard = builder.params()[weight].shard;
+  const ShardSpec& shard = builder.params()[weight.id()].shard;
   const int64_t outputs = shard.global.elements() / shard.global[shard.global.rank() - 1];
   const int64_t columns = shard.local.extent.elements() / shard.local.extent[shard.local.extent.rank() - 1];
   rank_ = *adapters.lora_rank;
@@ -139,9 +139,9 @@ void LowRank::forward(Run& run, Tensor y, Tensor x, Saved& saved) const {
 }
 
 Tensor LowRank::inverse_norms(Run& run, const Module& module) const {
-  const Tensor w = as_matrix(run.weight(weight_)).rows(module.first, module.first + module.columns);
   const Tensor sums = run.scratch.take(accumulate_type(run.dtype), {module.columns});
   const Arena::Mark mark = run.scratch.mark();
+  const Tensor w = as_matrix(weight_.read(run)).rows(module.first, module.first + module.columns);
   const Tensor sum = run.scratch.take(run.dtype, w.shape);
   run.ops.copy(run.stream, sum, w);
   run.ops.gemm(run.stream, sum, run.weight(module.b), false, run.weight(module.a), false, factor_, 1.0);

@@ -23,19 +23,20 @@
 #include <string>
 #include <vector>
 
+#include "nn/product_weight.h"
 #include "tensor_parallel/regions.h"
 
 namespace trifold {
 
 class LowRank {
  public:
-  enum class Cut { Outputs, Inputs };
+  using Cut = ProductWeight::Cut;
 
-  // For the layer `name` with the weight `weight`, declared before, of `groups` groups of outputs, in `pieces` pieces as
+  // For the layer `name` with the weight `weight` of `groups` groups of outputs, in `pieces` pieces as
   // in BlockBuilder::sharded. Parameters <module>.lora_a [rank, in], <module>.lora_b [out, rank], and with magnitudes
   // <module>.magnitude [out], where `out` are the outputs of the module.
-  LowRank(BlockBuilder& builder, const std::string& name, ParamId weight, int64_t groups, Cut cut,
-          int64_t pieces = 0);
+  LowRank(BlockBuilder& builder, const std::string& name, const ProductWeight& weight, int64_t groups,
+          Cut cut, int64_t pieces = 0);
 
   // Whether the layer has adapters, and whether they have magnitudes. Without adapters, no function has an effect.
   bool any() const { return !modules_.empty(); }
@@ -71,7 +72,7 @@ class LowRank {
   Tensor inverse_norms(Run& run, const Module& module) const;
 
   std::vector<Module> modules_;
-  ParamId weight_;
+  ProductWeight weight_;
   Cut cut_;
   int64_t rank_ = 0;
   int64_t columns_ = 0;  // columns of y on this rank

@@ -21,9 +21,12 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
   const int64_t out = all * heads_.head_dim;
   const int dim = groups == 1 ? 0 : 1;
   const std::string full = name + "." + part;
-  const ParamId weight = builder.sharded(
-      full + ".weight", groups == 1 ? Shape{out, shape_.width} : Shape{groups, out, shape_.width}, dim,
-      shape_.init, true, all);
+  const ProductWeight weight(
+      builder,
+      builder.sharded(full + ".weight",
+                      groups == 1 ? Shape{out, shape_.width} : Shape{groups, out, shape_.width}, dim,
+                      shape_.init, true, all),
+      ProductWeight::Cut::Outputs);
   std::optional<ParamId> bias;
   if (shape_.bias)
     bias = builder.sharded(full + ".bias", groups == 1 ? Shape{out} : Shape{groups, out}, dim,
@@ -106,7 +109,7 @@ void QueryKeyValue::project(Run& run, Tensor packed, Tensor all_x, Saved& saved)
     const LowRank& adapters = projection.adapters;
     const Tensor bias = projection.bias ? run.weight(*projection.bias) : Tensor{};
     const Tensor product = adapters.scales() ? saved[projection.before_scale] : output;
-    column_product(run, product, all_x, run.weight(projection.weight), adapters.scales() ? Tensor{} : bias);
+    column_product(run, product, all_x, projection.weight, adapters.scales() ? Tensor{} : bias);
     adapters.forward(run, product, all_x, saved);
     if (adapters.scales()) adapters.scale(run, output, product, bias, saved);
     finish(run, packed, projection, output, saved);
@@ -159,12 +162,12 @@ void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
 QueryKeyValue::Gradients QueryKeyValue::gradients(Run& run, bool inputs, bool weights, Saved& saved) const {
   Gradients all;
   for (const Projection& projection : projections_) {
-    const bool trains = weights && run.trains(projection.weight);
+    const bool trains = weights && run.trains(projection.weight.id());
     all.items[all.count++] = {
         inputs ? projection.adapters.begin_backward(run, saved[projection.dy], saved) : saved[projection.dy],
-        inputs ? run.weight(projection.weight) : Tensor{}, trains ? run.grad(projection.weight) : Tensor{},
+        inputs ? &projection.weight : nullptr, trains ? run.grad(projection.weight.id()) : Tensor{},
         trains && projection.bias ? run.grad(*projection.bias) : Tensor{},
-        trains && run.adds_to(projection.weight, projection.bias)};
+        trains && run.adds_to(projection.weight.id(), projection.bias)};
   }
   return all;
 }
@@ -200,7 +203,7 @@ void QueryKeyValue::backward_weight(Run& run, Saved& saved) const {
 }
 
 Tensor QueryKeyValue::backward(Run& run, Tensor dy, Saved& saved) const {
-  if (!run.trains(projections_.front().weight)) return Layer::backward(run, dy, saved);
+  if (!run.trains(projections_.front().weight.id())) return Layer::backward(run, dy, saved);
   undo(run, dy, saved);
   norm_gradients(run, saved);
   return both_gradients(region_, run, name_, gradients(run, true, true, saved).all(), saved[x_]);

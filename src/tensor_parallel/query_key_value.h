@@ -59,7 +59,7 @@ class QueryKeyValue final : public HeadProjections {
   };
   // One product with x.
   struct Projection {
-    ParamId weight;
+    ProductWeight weight;
     std::optional<ParamId> bias;
     LowRank adapters;
     int64_t columns;  // columns of the product

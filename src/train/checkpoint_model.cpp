@@ -17,6 +17,7 @@
 #include "models/adapters/adapter_modules.h"
 #include "models/folders/open_model.h"
 #include "run/tensors_on_host.h"
+#include "train/quantized_weights.h"
 
 namespace trifold {
 
@@ -204,7 +205,7 @@ const std::vector<std::string>& adapter_fields() {
 }
 
 // A run may add adapters to a model that has none, or continue with all that it has, for which targets may be written in
-// other ways. Erases their fields if one of these holds. BadInput if the run would leave the adapters out.
+// other ways and frozen weights be stored in other ways. Erases their fields if one of these holds. BadInput if the run would leave the adapters out.
 void compare_adapters(nlohmann::json& stored, nlohmann::json& wanted) {
   const auto has_adapters = [](const nlohmann::json& model) {
     return model.is_object() && !model.value("lora_rank", nlohmann::json()).is_null();
@@ -224,6 +225,7 @@ void compare_adapters(nlohmann::json& stored, nlohmann::json& wanted) {
     for (nlohmann::json* model : {&stored, &wanted}) {
       model->erase("lora_targets");
       model->erase("lora_dropout");
+      model->erase("quantize_base");
     }
     return;
   }
@@ -281,9 +283,11 @@ void add_boxes(const ParamList& params, const FlatLayout::Segment& segment, Tens
 // The slices that this rank holds of weights that are sharded over data-parallel ranks.
 void add_slices(Replica& replica, std::vector<NamedTensor>& wanted) {
   const FlatLayout& flat = replica.layout().flat();
-  for (const FlatLayout::Unit& unit : flat.units())
+  for (const FlatLayout::Unit& unit : flat.units()) {
+    if (unit.quantized) continue;  // load_quantized
     for (const FlatLayout::Segment& segment : flat.segments(unit, replica.groups().slice(unit.data)))
       add_boxes(flat.params(), segment, replica.weights().owned(segment), wanted);
+  }
 }
 
 }  // namespace
@@ -294,7 +298,7 @@ void load_weights(Replica& replica, const std::string& path, bool averages) {
   std::vector<NamedTensor> wanted;
   if (sharded) add_slices(replica, wanted);
   for (int i = 0; i < params.size(); ++i) {
-    if (!params.stored({i})) continue;
+    if (!params.stored({i}) || params[{i}].quantized) continue;
     const FlatLayout::Segment whole{params[{i}].tied_to.value_or(ParamId{i}), 0,
                                     params[{i}].shard.local.elements()};
     if (!sharded) add_boxes(params, whole, replica.weights().weight({i}), wanted);
@@ -307,6 +311,7 @@ void load_weights(Replica& replica, const std::string& path, bool averages) {
   if (averages) reader = reader.with_averages();
   reader.load(host.tensors(), FloatConversion::Allow);
   host.put_back();
+  load_quantized(replica, reader);
 }
 
 }  // namespace trifold

@@ -16,6 +16,7 @@
 #include "layout/checkpoint_boxes.h"
 #include "mesh/mesh_sizes.h"
 #include "models/adapters/adapter_modules.h"
+#include "models/adapters/dequantized.h"
 #include "models/adapters/frozen_weights.h"
 #include "models/folders/open_model.h"
 #include "run/changed_options.h"
@@ -24,6 +25,7 @@
 #include "run/tensors_on_host.h"
 #include "tokenize/chat/chat_template.h"
 #include "train/checkpoint_model.h"
+#include "train/quantized_weights.h"
 #include "train/stored_state.h"
 #include "train/trainer.h"
 #include "train/upcycling.h"
@@ -213,8 +215,12 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
     if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
     averaged = leave_out_missing_average(wanted, *reader);
-    if (has_adapters() && part != LoadPart::All) begin_adapters(wanted, *reader);
+    if (has_adapters() && part != LoadPart::All) {
+      CheckpointReader base = dequantized(*reader, config_.model);
+      begin_adapters(wanted, base);
+    }
     reader->load(wanted, FloatConversion::Allow);
+    load_quantized(replica_, optimizer_.quantized(), *reader);
     host.put_back();
     hugging_face_ = reader->meta().state.value(kKeptFields, nlohmann::json());
     if (has_adapters()) frozen_weights_ = frozen_weights_of(*reader);

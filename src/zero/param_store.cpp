@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "zero/quantized_segment.h"
+
 namespace trifold {
 
-UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together) {
+UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together,
+                             DType dtype) {
   std::vector<int64_t> sizes;
-  for (const FlatLayout::Unit& unit : layout.units()) sizes.push_back(unit.elements());
+  for (const FlatLayout::Unit& unit : layout.units())
+    sizes.push_back(static_cast<int64_t>(layout.unit_bytes(unit, dtype)));
   return share_buffers(sizes, together);
 }
 
@@ -50,15 +54,15 @@ ParamStore::ParamStore(const FlatLayout& layout, const DataGroups& groups, const
         options.versions, options.sharded ? "sharded" : "whole");
   if (accumulate_type(dtype) != dtype) make_exact();
   if (options.sharded) {
-    const size_t bytes = static_cast<size_t>(layout.shard_elements()) * size_of(dtype);
+    const size_t bytes = layout.shard_bytes(0, layout.shard_elements(), dtype);
     if (options.offload.empty())
       shards_ = Buffer(bytes, ops.device);
     else
       file_ = FileMemory(options.offload, bytes);
     return;
   }
-  frozen_ =
-      Buffer(static_cast<size_t>(layout.elements() - layout.trained_elements()) * size_of(dtype), ops.device);
+  frozen_ = Buffer(layout.bytes(layout.trained_elements(), layout.plain_elements(), dtype), ops.device);
+  quantized_ = Buffer(layout.bytes(layout.plain_elements(), layout.elements(), dtype), ops.device);
   for (int i = 0; i < options.versions; ++i) make_version();
 }
 
@@ -67,14 +71,18 @@ void ParamStore::make_version() {
   const int64_t trained = layout_.trained_elements();
   version->buffer = Buffer(static_cast<size_t>(trained) * size_of(dtype_), ops_.device);
   version->flat = version->buffer.tensor(dtype_, {trained});
-  version->views = layout_.views(version->flat, frozen_.tensor(dtype_, {layout_.elements() - trained}));
+  version->views =
+      layout_.views(version->flat, frozen_.tensor(dtype_, {layout_.plain_elements() - trained}),
+                    quantized_.tensor(DType::U8, {layout_.elements() - layout_.plain_elements()}));
   versions_.push_back(std::move(version));
 }
 
 Tensor ParamStore::whole(int64_t begin, int64_t end, int version) const {
-  const int64_t trained = layout_.trained_elements();
+  const int64_t trained = layout_.trained_elements(), plain = layout_.plain_elements();
   if (begin < trained) return ring(version).flat.rows(begin, end);
-  return frozen_.tensor(dtype_, {layout_.elements() - trained}).rows(begin - trained, end - trained);
+  if (begin < plain)
+    return frozen_.tensor(dtype_, {plain - trained}).rows(begin - trained, end - trained);
+  return quantized_.tensor(DType::U8, {layout_.elements() - plain}).rows(begin - plain, end - plain);
 }
 
 void ParamStore::make_exact() {
@@ -106,14 +114,14 @@ ParamStore::~ParamStore() {
 void ParamStore::reserve(const std::vector<std::pair<int, int>>& together) {
   if (!options_.sharded) return;
   together_.insert(together_.end(), together.begin(), together.end());
-  UnitBuffers assignment = buffers_of_units(layout_, together_);
+  UnitBuffers assignment = buffers_of_units(layout_, together_, dtype_);
   if (assignment.of_unit == assignment_.of_unit) return;
   for (const UnitBuffer& buffer : buffers_)
     check(buffer.unit < 0, "memory was rearranged while weights were gathered");
   assignment_ = std::move(assignment);
   buffers_.clear();
-  for (const int64_t elements : assignment_.elements)
-    buffers_.push_back({Buffer(static_cast<size_t>(elements) * size_of(dtype_), ops_.device), -1, {}, {}});
+  for (const int64_t bytes : assignment_.elements)
+    buffers_.push_back({Buffer(static_cast<size_t>(bytes), ops_.device), -1, {}, {}});
 }
 
 const ParamStore::Version& ParamStore::ring(int version) const {
@@ -143,12 +151,11 @@ Tensor ParamStore::weight(ParamId id) const {
   const int unit = layout_.unit_of(id);
   check(gathered(unit), "the weights of {} are not gathered", params[id].shard.name);
   const ParamId stored = params.stored(id) ? id : *params[id].tied_to;
-  const Shape& shape = params[id].shard.local.extent;
-  const int64_t begin = layout_.offset(stored) - layout_.units()[static_cast<size_t>(unit)].begin;
-  return buffer_of(unit)
-      .memory.tensor(dtype_, {begin + shape.elements()})
-      .rows(begin, begin + shape.elements())
-      .reshape(shape);
+  const FlatLayout::Unit& of_unit = layout_.units()[static_cast<size_t>(unit)];
+  const int64_t begin = layout_.offset(stored) - of_unit.begin;
+  const int64_t end = begin + params[id].stored_length();
+  const Tensor values = buffer_of(unit).memory.tensor(type_of(of_unit), {end}).rows(begin, end);
+  return of_unit.quantized ? values : values.reshape(params[id].shard.local.extent);
 }
 
 Tensor ParamStore::exact(ParamId id) const {
@@ -171,12 +178,12 @@ void ParamStore::gather(int index) {
   check(buffer.unit < 0, "the plan gathers two units at once that share memory");
   const FlatLayout::Unit& unit = layout_.units()[static_cast<size_t>(index)];
   const int64_t slice = unit.slice_elements();
-  const Tensor own_slice = shards().rows(unit.shard_begin, unit.shard_begin + slice);
+  const Tensor own_slice = shard(unit.shard_begin, unit.shard_begin + slice);
   const FlatLayout::Segment all{{}, 0, slice, unit.begin, unit.shard_begin};
   expect(all);
   comm_stream_.wait(buffer.spare);
   comm_stream_.wait(updated_);
-  groups_.shard(unit.data).all_gather(buffer.memory.tensor(dtype_, {unit.elements()}), own_slice,
+  groups_.shard(unit.data).all_gather(buffer.memory.tensor(type_of(unit), {unit.elements()}), own_slice,
                                       comm_stream_);
   if (file_.bytes() > 0) comm_stream_.run([this, all] { release(all); });
   buffer.unit = index;
@@ -206,24 +213,25 @@ void ParamStore::enter(int block, Stream& stream) const {
 
 Tensor ParamStore::owned(const FlatLayout::Segment& segment, int version) const {
   if (!options_.sharded) return whole(segment.flat, segment.flat + segment.count, version);
-  return shards().rows(segment.shard, segment.shard + segment.count);
+  return shard(segment.shard, segment.shard + segment.count);
 }
 
-Tensor ParamStore::shards() const {
-  if (file_.bytes() == 0) return shards_.tensor(dtype_, {layout_.shard_elements()});
-  return {file_.data(), dtype_, {layout_.shard_elements()}};
+Tensor ParamStore::shard(int64_t begin, int64_t end) const {
+  std::byte* const memory = file_.bytes() > 0 ? file_.data() : shards_.data();
+  const DType type = begin < layout_.plain_shard_elements() ? dtype_ : DType::U8;
+  return {memory + layout_.shard_bytes(0, begin, dtype_), type, {end - begin}};
 }
 
 void ParamStore::expect(const FlatLayout::Segment& segment) const {
   if (file_.bytes() == 0) return;
-  const auto begin = static_cast<size_t>(segment.shard) * size_of(dtype_);
-  file_.expect(begin, begin + static_cast<size_t>(segment.count) * size_of(dtype_));
+  const size_t begin = layout_.shard_bytes(0, segment.shard, dtype_);
+  file_.expect(begin, begin + layout_.shard_bytes(segment.shard, segment.shard + segment.count, dtype_));
 }
 
 void ParamStore::release(const FlatLayout::Segment& segment) const {
   if (file_.bytes() == 0) return;
-  const auto begin = static_cast<size_t>(segment.shard) * size_of(dtype_);
-  file_.release(begin, begin + static_cast<size_t>(segment.count) * size_of(dtype_));
+  const size_t begin = layout_.shard_bytes(0, segment.shard, dtype_);
+  file_.release(begin, begin + layout_.shard_bytes(segment.shard, segment.shard + segment.count, dtype_));
 }
 
 void ParamStore::publish(const FlatLayout::Unit& unit, int version, Stream& stream) {
@@ -259,20 +267,26 @@ void ParamStore::restart_at(int version) {
 void ParamStore::initialise(uint64_t seed, Stream& stream) {
   for (const FlatLayout::Unit& unit : layout_.units()) {
     const auto slice = options_.sharded ? std::optional(groups_.slice(unit.data)) : std::nullopt;
-    for (const FlatLayout::Segment& segment : layout_.segments(unit, slice))
+    for (const FlatLayout::Segment& segment : layout_.segments(unit, slice)) {
+      if (unit.quantized) {
+        initialise_quantized(layout_, segment, owned(segment), seed, ops_, stream);
+        release(segment);
+        continue;
+      }
       for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
         const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);
         initialise_segment(layout_, part, owned(part), seed, ops_, stream);
         release(part);
       }
+    }
   }
 }
 
 size_t ParamStore::bytes() const {
-  size_t bytes = shards_.bytes() + frozen_.bytes();
+  size_t bytes = shards_.bytes() + frozen_.bytes() + quantized_.bytes();
   for (const auto& version : versions_) bytes += version->buffer.bytes();
   for (const UnitBuffer& buffer : buffers_) bytes += buffer.memory.bytes();
-  if (file_.bytes() > 0) bytes += static_cast<size_t>(layout_.largest_slice()) * size_of(dtype_);
+  if (file_.bytes() > 0) bytes += layout_.largest_slice_bytes(dtype_);
   return bytes;
 }
 

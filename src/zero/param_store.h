@@ -5,6 +5,8 @@
 // Asynchronous schedules need several versions of the weights at once (weight stashing; Narayanan et al., "PipeDream",
 // SOSP 2019). They are in a ring: version v of the running plan is in buffer (first + v) mod count, where `count` is
 // the largest number of versions that a plan needs at the same time. Frozen weights (ParamSpec::frozen) have one version.
+//
+// A quantized weight (ParamSpec::quantized) is seen as the bytes of its storage; so are its segments and slices.
 #pragma once
 
 #include <memory>
@@ -32,8 +34,8 @@ FlatLayout::Segment part_of(const FlatLayout::Segment& segment, int64_t begin, i
 void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor values,
                         uint64_t seed, const OpTable& ops, Stream& stream);
 
-// The buffers for gathered weights, given the pairs of units that are gathered at the same time.
-UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together);
+// The buffers for gathered weights of type `dtype`, in bytes, given the pairs of units that are gathered at the same time.
+UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together, DType dtype);
 
 class ParamStore final : public ParamSource {
  public:
@@ -123,8 +125,10 @@ class ParamStore final : public ParamSource {
 
   void make_exact();
   void make_version();
-  Tensor shards() const;
-  // Elements [begin, end) of the flat buffers, all trained or all frozen, in a version of whole weights.
+  DType type_of(const FlatLayout::Unit& unit) const { return unit.quantized ? DType::U8 : dtype_; }
+  // Elements [begin, end) of the buffer of slices, all quantized or none.
+  Tensor shard(int64_t begin, int64_t end) const;
+  // Elements [begin, end) of the flat buffers, all trained, frozen or quantized, in a version of whole weights.
   Tensor whole(int64_t begin, int64_t end, int version) const;
   const Version& ring(int version) const;
   const UnitBuffer& buffer_of(int unit) const;
@@ -141,7 +145,7 @@ class ParamStore final : public ParamSource {
   // By unit: completes when the last published weights have arrived; empty if the readers' stream already waits for it.
   mutable std::vector<Event> arrived_;
   std::vector<std::unique_ptr<Version>> versions_;
-  Buffer frozen_;  // the frozen weights of all versions
+  Buffer frozen_, quantized_;  // the frozen weights of all versions
   int first_ = 0;
   // By parameter: the exact values of buffers (ParamSpec::is_buffer) if weights have 16 bits.
   Buffer exact_memory_;

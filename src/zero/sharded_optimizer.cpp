@@ -6,6 +6,7 @@
 
 #include "data_parallel/grad_norm.h"
 #include "optim/param_factors.h"
+#include "zero/quantized_segment.h"
 
 namespace trifold {
 
@@ -87,7 +88,8 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
   for (const FlatLayout::Unit& unit : layout.units()) {
     segments_.push_back(grads.segments(unit));
     if (unit.frozen)
-      for (const FlatLayout::Segment& segment : grads.owned(unit)) frozen_.push_back(segment);
+      for (const FlatLayout::Segment& segment : grads.owned(unit))
+        (unit.quantized ? quantized_ : frozen_).push_back(segment);
     for (const FlatLayout::Segment& segment : segments_.back()) largest = std::max(largest, segment.count);
   }
   state_.own(segments_);
@@ -111,6 +113,10 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       });
     for (const FlatLayout::Segment& segment : frozen_) {
       initialise_segment(layout, segment, weights_.owned(segment), seed, ops, stream);
+      weights_.release(segment);
+    }
+    for (const FlatLayout::Segment& segment : quantized_) {
+      initialise_quantized(layout, segment, weights_.owned(segment), seed, ops, stream);
       weights_.release(segment);
     }
     refresh_weights(stream);
@@ -170,7 +176,8 @@ void ShardedOptimizer::release() const {
   if (weights_.offload().empty()) return;
   for (const auto& unit : segments_)
     for (const FlatLayout::Segment& segment : unit) release(segment);
-  for (const FlatLayout::Segment& segment : frozen_) weights_.release(segment);
+  for (const auto& segments : {frozen_, quantized_})
+    for (const FlatLayout::Segment& segment : segments) weights_.release(segment);
 }
 
 template <class Use>

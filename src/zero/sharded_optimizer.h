@@ -46,8 +46,11 @@ class ShardedOptimizer {
     FlatLayout::Segment segment;
     Tensor values;  // [segment.count]
   };
-  // Weights (or their masters) and state. Frozen weights have the run's type, and no state.
+  // Weights (or their masters) and state. Frozen weights have the run's type, and no state. Quantized weights are not
+  // among them: they are no elements.
   std::vector<Piece> pieces() const;
+  // The segments of quantized weights that this rank owns.
+  const std::vector<FlatLayout::Segment>& quantized() const { return quantized_; }
   // Calls use(values) for all weights, or masters, that this rank counts (counted_segments), in pieces whose sizes are
   // multiples of kNormChunk, except for the last piece of a parameter. State in a file is visited in windows,
   // which are released after `use` and the work that it enqueued on `stream`.
@@ -123,7 +126,7 @@ class ShardedOptimizer {
   StateLayout state_;
   int64_t elements_;                                        // trained elements owned, with padding
   std::vector<std::vector<FlatLayout::Segment>> segments_;  // by unit; none of a frozen unit
-  std::vector<FlatLayout::Segment> frozen_;                 // owned
+  std::vector<FlatLayout::Segment> frozen_, quantized_;     // owned
   // The segments joined (FlatLayout::joined), so that each is updated with one call; empty if each parameter has its
   // own trust ratio, or if state streams through a window.
   std::vector<std::vector<FlatLayout::Segment>> runs_;

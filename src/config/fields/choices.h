@@ -81,6 +81,14 @@ struct Names<LoraScaling> {
                                                 {LoraScaling::RankStabilized, "rs"}};
 };
 
+// How memory holds frozen weights of linear layers: in the run's type, or quantized (ops/quantized.h).
+enum class BaseWeights { AsRun, Int8, Nf4 };
+template <>
+struct Names<BaseWeights> {
+  static constexpr Named<BaseWeights> kAll[] = {
+      {BaseWeights::AsRun, "none"}, {BaseWeights::Int8, "int8"}, {BaseWeights::Nf4, "nf4"}};
+};
+
 // How the router of a mixture of experts turns logits into scores.
 enum class RouterScore { Softmax, Sigmoid };
 template <>

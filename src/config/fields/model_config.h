@@ -19,6 +19,7 @@ struct AdapterConfig {
   std::vector<std::string> lora_targets;  // layers, by name or pattern (config/fields/adapter_targets.h)
   LoraScaling lora_scaling = LoraScaling::Standard;
   bool dora = false;  // each output has a trained magnitude (Liu et al., "DoRA", arXiv 2402.09353)
+  BaseWeights quantize_base = BaseWeights::AsRun;
 };
 
 // The factor of an adapter's product. May be called only with a rank.

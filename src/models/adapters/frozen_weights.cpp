@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/read_json.h"
 #include "models/adapters/adapter_modules.h"
+#include "models/adapters/dequantized.h"
 #include "models/folders/open_model.h"
 
 namespace trifold {
@@ -207,7 +208,7 @@ CheckpointReader merged(CheckpointReader from) {
   manifest.meta.state.erase(kFrozenWeights);
   fs::path directory = from.directory();
   return CheckpointReader(std::move(directory), std::move(manifest),
-                          std::make_shared<MergedSource>(std::move(from), model));
+                          std::make_shared<MergedSource>(dequantized(std::move(from), model), model));
 }
 
 }  // namespace trifold

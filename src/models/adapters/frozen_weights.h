@@ -30,7 +30,8 @@ CheckpointReader with_frozen_weights(CheckpointReader adapters);
 CheckpointReader joined(CheckpointReader adapters, CheckpointReader frozen);
 
 // A reader of the model without adapters, whose weights are W + s B A or, with magnitudes, row by row
-// magnitude (W + s B A) / |W + s B A|. `from` itself if it has no adapters.
+// magnitude (W + s B A) / |W + s B A|; W has the values that the run has, if it quantized the frozen weights. `from`
+// itself if it has no adapters.
 CheckpointReader merged(CheckpointReader from);
 
 }  // namespace trifold

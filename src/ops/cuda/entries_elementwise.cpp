@@ -41,6 +41,18 @@ void convert(Stream& stream, Tensor y, Tensor x) {
   });
 }
 
+void dequantize(Stream& stream, Tensor y, Tensor stored, const QuantizedForm& form) {
+  dispatch_float(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* codes = static_cast<const uint8_t*>(stored.data);
+    enqueue(stream, "dequantize",
+            [out = y.as<T>(), codes, scales = reinterpret_cast<const Bfloat16*>(codes + form.scales_at()),
+             count = form.rows, rows = cpu::quantized_rows(form)](CudaStream on) {
+              dequantize<T>(on, out, codes, scales, count, rows);
+            });
+  });
+}
+
 void scale(Stream& stream, Tensor y, const Factor& a) {
   const cpu::LateFactor factor = cpu::late("scale", a);
   dispatch_float(y.dtype, [&](auto zero) {
@@ -214,6 +226,7 @@ void weighted_sum(Stream& stream, Tensor total, Tensor x, Tensor weight) {
 void add_elementwise(OpTable& ops) {
   ops.fill = fill;
   ops.convert = convert;
+  ops.dequantize = dequantize;
   ops.scale = scale;
   ops.add = add;
   ops.reduce = reduce;

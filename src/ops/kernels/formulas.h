@@ -254,6 +254,27 @@ template <class T>
   return static_cast<uint16_t>((finite ? added : bits | nan) >> 16);
 }
 
+// The index of the first scale of a row of a quantized matrix.
+[[gnu::always_inline]] HD inline int64_t first_scale(const QuantizedRows& form, int64_t row) {
+  if (!form.along_columns) return row * form.row_scales;
+  return (row / form.matrix_rows * form.bands + row % form.matrix_rows / form.band_rows) * form.row_scales;
+}
+// The code of element i of a row, whose byte is `pair`; and the values of codes, in units of their scales.
+[[gnu::always_inline]] HD inline uint32_t nf4_code(uint8_t pair, int64_t i) {
+  return (uint32_t{pair} >> (i % 2 * 4)) & 15U;
+}
+[[gnu::always_inline]] HD inline float int8_value(uint8_t code) {
+  return static_cast<float>(static_cast<int8_t>(code));
+}
+[[gnu::always_inline]] HD inline float nf4_value(uint32_t code) {
+  static constexpr float kValues[16] = {
+      -1.0F,           -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F,
+      -0.28444138169288635F, -0.18477343022823334F, -0.09105003625154495F, 0.0F,
+      0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F, 0.33791524171829224F,
+      0.44070982933044434F, 0.5626170039176941F, 0.7229568362236023F, 1.0F};
+  return kValues[code];
+}
+
 // The element of a global tensor that RandomRounding gives to element `at` of a tensor.
 [[gnu::always_inline]] HD inline uint64_t global_element(const RandomRoundingRows& rows, int64_t at) {
   const int64_t element = rows.first + at;

@@ -6,6 +6,7 @@
 #include "ops/kernels/attention_backward.h"
 #include "ops/kernels/bags.h"
 #include "ops/kernels/clicks.h"
+#include "ops/kernels/dequantize.h"
 #include "ops/kernels/dropout.h"
 #include "ops/kernels/elementwise.h"
 #include "ops/kernels/experts.h"
@@ -29,6 +30,7 @@ constexpr StorageKernels<T> make_storage_kernels() {
       .fill = fill<T>,
       .to_f32 = to_f32<T>,
       .from_f32 = from_f32<T>,
+      .dequantize = dequantize<T>,
       .scale = scale<T>,
       .add = add<T>,
       .maximum = maximum<T>,

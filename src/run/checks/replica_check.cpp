@@ -343,6 +343,9 @@ std::vector<HeldCopy> held_copies(const Mesh& mesh, const FlatLayout& layout, Pa
   for (const ShardedOptimizer::Piece& piece : optimizer.pieces())
     if (piece.kind != "param" || masters || weights.sharded())
       found.add(piece.kind, piece.segment, grads.slices(piece.segment.id), piece.values);
+  if (weights.sharded())
+    for (const FlatLayout::Segment& segment : optimizer.quantized())
+      found.add("quantized", segment, grads.slices(segment.id), weights.owned(segment));
   return found.take();
 }
 

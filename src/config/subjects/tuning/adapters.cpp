@@ -44,6 +44,12 @@ void add_adapters(OptionTable& table, AdapterConfig& adapters) {
           "over ranks (rsLoRA).")
       .only_with("lora-rank");
   table
+      .add("quantize-base", &adapters.quantize_base,
+           "Hold the frozen weights of linear layers in 8 bits, or in 4 bits with a bf16 scale for each block of 64 "
+           "(NF4 of QLoRA), and compute their values before each product. Embeddings, the output layer, norms and "
+           "experts keep the run's type.")
+      .only_with("lora-rank");
+  table
       .add(
           "dora", &adapters.dora,
           "Also train a magnitude of each output, by which the normalized rows of the adapted weight are scaled "

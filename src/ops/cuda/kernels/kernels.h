@@ -62,6 +62,11 @@ void maximum(CudaStream stream, T* y, const T* x, int64_t n);
 template <class T>
 void fill_rows(CudaStream stream, T* y, const T* row, int64_t rows, int64_t columns);
 
+// ---- quantized matrices (dequantize.cu) ----
+template <class T>
+void dequantize(CudaStream stream, T* y, const uint8_t* codes, const Bfloat16* scales, int64_t rows,
+                const cpu::QuantizedRows& form);
+
 // ---- activations (activations.cu) ----
 // y = f(x) and dx = dy f'(saved) of the formula with this index in cpu::Activations (ops/kernels/formulas.h)
 template <class T>
