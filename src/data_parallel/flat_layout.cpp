@@ -9,9 +9,7 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-int64_t grains(const ParamList& params, ParamId id) {
-  return round_up(params[id].stored_length(), kGrain);
-}
+int64_t grains(const ParamList& params, ParamId id) { return round_up(params[id].stored_length(), kGrain); }
 
 // The parameters of a block without tied uses.
 std::vector<ParamId> owned_by(const ParamList& params, int block) {
@@ -88,7 +86,8 @@ void FlatLayout::add_units(int lowest_block, const std::vector<ParamId>& ids) {
   std::vector<Members> all;
   for (ParamId id : ids) {
     const Group group{params_[id].shard.data_axes(), params_[id].frozen, params_[id].quantized.has_value()};
-    auto found = std::find_if(all.begin(), all.end(), [&](const Members& each) { return each.group == group; });
+    auto found =
+        std::find_if(all.begin(), all.end(), [&](const Members& each) { return each.group == group; });
     if (found == all.end()) found = all.insert(all.end(), Members{group, {}});
     found->ids.push_back(id);
   }

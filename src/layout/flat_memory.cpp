@@ -9,10 +9,10 @@ MemoryReport flat_memory(const FlatLayout& layout, const GradLayout& gradients, 
                          size_t gathered, const ZeroConfig& config, size_t work_bytes) {
   const size_t slices = layout.shard_bytes(0, layout.shard_elements(), dtype);
   MemoryReport memory;
-  memory.parameters = zero.parameters
-                          ? slices + gathered
-                          : layout.bytes(0, layout.elements(), dtype) +
-                                static_cast<size_t>(versions - 1) * layout.bytes(0, layout.trained_elements(), dtype);
+  memory.parameters = zero.parameters ? slices + gathered
+                                      : layout.bytes(0, layout.elements(), dtype) +
+                                            static_cast<size_t>(versions - 1) *
+                                                layout.bytes(0, layout.trained_elements(), dtype);
   memory.gradients = static_cast<size_t>(gradients.elements()) * size_of(accumulate_type(dtype));
   const std::unique_ptr<UpdateRule> rule = make_update_rule(optimizer);
   const StateLayout state(layout, zero.optimizer, *rule, optimizer, dtype);

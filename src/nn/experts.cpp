@@ -37,10 +37,14 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
                        ? std::optional<ParamId>(builder.replicated(
                              name + ".router.logits.bias", {shape.experts}, {Init::Kind::Zeros}, false))
                        : std::nullopt),
-      up_(activation.gated()
+      up_(builder,
+          activation.gated()
               ? builder.of_experts(name + ".experts.up.weight", {shape.experts, 2, ffn, width}, 2, up, true)
-              : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true)),
-      down_(builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true)),
+              : builder.of_experts(name + ".experts.up.weight", {shape.experts, ffn, width}, 1, up, true),
+          ProductWeight::Cut::Outputs),
+      down_(builder,
+            builder.of_experts(name + ".experts.down.weight", {shape.experts, width, ffn}, 2, down, true),
+            ProductWeight::Cut::Inputs),
       biases_(shape.bias ? std::optional<ExpertBiases>(std::in_place, builder, name + ".experts",
                                                        shape.experts, width, ffn, activation.gated())
                          : std::nullopt),
@@ -187,10 +191,22 @@ void Experts::gather_rows(Run& run, Tensor rows, Tensor x, Tensor received, cons
   run.scratch.release(mark);
 }
 
+void Experts::up_product(Run& run, Tensor y, Tensor x, Tensor first, bool forward) const {
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.expert_product(run.stream, y, x, up_matrices(up_.read(run)), first, forward);
+  run.scratch.release(mark);
+}
+
+void Experts::down_product(Run& run, Tensor y, Tensor x, Tensor first, bool forward) const {
+  const Arena::Mark mark = run.scratch.mark();
+  run.ops.expert_product(run.stream, y, x, down_.read(run), first, forward);
+  run.scratch.release(mark);
+}
+
 void Experts::compute_inner(Run& run, Tensor rows, Tensor received, const Saved& saved,
                             const Round& round) const {
   gather_rows(run, rows, saved[x_], received, saved, round);
-  run.ops.expert_product(run.stream, round.inner, rows, up_matrices(run.weight(up_)), round.first, true);
+  up_product(run, round.inner, rows, round.first, true);
   if (biases_) biases_->add_up(run, round.inner, round.first);
   if (!exchange_) clear_dropped(run, round.inner, saved);
 }
@@ -201,7 +217,7 @@ void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& 
   const Tensor a = take_rows(run, round, ffn_);
   const Tensor da = take_rows(run, round, ffn_);
   run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
-  run.ops.expert_product(run.stream, da, rows, run.weight(down_), round.first, false);
+  down_product(run, da, rows, round.first, false);
   if (!exchange_) clear_dropped(run, da, saved);
   activate(run, a, round);
   run.ops.gate_rows_backward(run.stream, da, dgates, da, a, round.gates, round.row);
@@ -229,7 +245,7 @@ Tensor Experts::compute_output(Run& run, Tensor y, SharedExpert shared, Saved& s
     run.show(up_name_, "output", round.inner);
     activate(run, a, round);
     run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
-    run.ops.expert_product(run.stream, rows, a, run.weight(down_), round.first, true);
+    down_product(run, rows, a, round.first, true);
     if (biases_) biases_->add_down(run, rows, biased_rows(round));
     combine(run, sorted, rows, {}, saved, round);
     run.scratch.release(begin);
@@ -307,7 +323,7 @@ Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved
       pending_dgates = exchange_->start_combine(run, dgates, dgates_here, saved[host_counts_], round.number);
     else if (exchange_)
       exchange_->combine(run, dgates, dgates_here, saved[host_counts_], round.number);
-    run.ops.expert_product(run.stream, rows, round.dinner, up_matrices(run.weight(up_)), round.first, false);
+    up_product(run, rows, round.dinner, round.first, false);
     combine(run, sorted, rows, round.is_kept ? received_x : Tensor{}, saved, round);
     if (pending_dgates) exchange_->finish_combine(run, dgates, saved[host_counts_], *pending_dgates);
     run.scratch.release(begin);
@@ -356,13 +372,14 @@ void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
       compute_dinner(run, rows, dgates, saved, round);
     }
     gather_rows(run, rows, x, round.is_kept ? received : Tensor{}, saved, round);
-    run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_)), round.dinner, rows, round.first,
-                                  run.adds_to(up_));
+    run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_.id())), round.dinner, rows,
+                                  round.first, run.adds_to(up_.id()));
     if (biases_) biases_->add_up_gradient(run, round.dinner, round.first);
     activate(run, a, round);
     run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
     run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
-    run.ops.expert_product_weight(run.stream, run.grad(down_), rows, a, round.first, run.adds_to(down_));
+    run.ops.expert_product_weight(run.stream, run.grad(down_.id()), rows, a, round.first,
+                                  run.adds_to(down_.id()));
     if (biases_) biases_->add_down_gradient(run, rows, biased_rows(round));
     run.scratch.release(mark);
   });

@@ -69,6 +69,7 @@
 #include "nn/exchanged_rows.h"
 #include "nn/expert_biases.h"
 #include "nn/expert_capacity.h"
+#include "nn/product_weight.h"
 #include "nn/residual.h"
 
 namespace trifold {
@@ -238,6 +239,9 @@ class Experts final : public Layer {
   Tensor up_matrices(Tensor up) const {
     return up.reshape({up.dim(0), up.row_count() / up.dim(0), up.last_dim()});
   }
+  // The grouped products with the local experts' projections (OpTable::expert_product).
+  void up_product(Run& run, Tensor y, Tensor x, Tensor first, bool forward) const;
+  void down_product(Run& run, Tensor y, Tensor x, Tensor first, bool forward) const;
   // a [rows, F] = activation(round.inner)
   void activate(Run& run, Tensor a, const Round& round) const;
   static ExpertBiases::Rows biased_rows(const Round& round) { return {round.first, round.gates, round.row}; }
@@ -263,7 +267,7 @@ class Experts final : public Layer {
   ParamId router_;
   std::optional<ParamId> bias_;  // the selection bias
   std::optional<ParamId> router_bias_;
-  ParamId up_, down_;
+  ProductWeight up_, down_;
   std::optional<ExpertBiases> biases_;
   LossTermId balance_, z_;
   CounterId choices_, rounds_;

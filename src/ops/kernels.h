@@ -65,7 +65,7 @@ struct QuantizedRows {
   bool along_columns = false;
   int scale_shift = 0;
   int64_t columns = 0, row_bytes = 0;
-  int64_t row_scales = 0;  // scales of a row, or of a band of rows
+  int64_t row_scales = 0;              // scales of a row, or of a band of rows
   int64_t matrix_rows = 0, bands = 0;  // rows and bands of a matrix, with blocks along columns
   int64_t band_rows = 0;
 };

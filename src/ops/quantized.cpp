@@ -69,9 +69,10 @@ void check_sizes(const QuantizedForm& form, int64_t first, size_t x, size_t code
   const int64_t rows = rows_of_band(form, first);
   const int64_t expected = form.along_columns ? form.columns : rows * form.row_blocks();
   check(static_cast<int64_t>(x) == rows * form.columns &&
-            static_cast<int64_t>(codes) == rows * form.row_bytes() && static_cast<int64_t>(scales) == expected,
-        "a band of {} rows of {} elements has {} codes' bytes and {} scales, not {} and {}", rows, form.columns,
-        rows * form.row_bytes(), expected, codes, scales);
+            static_cast<int64_t>(codes) == rows * form.row_bytes() &&
+            static_cast<int64_t>(scales) == expected,
+        "a band of {} rows of {} elements has {} codes' bytes and {} scales, not {} and {}", rows,
+        form.columns, rows * form.row_bytes(), expected, codes, scales);
 }
 
 }  // namespace
@@ -92,7 +93,8 @@ void quantize_band(const QuantizedForm& form, int64_t first, std::span<const flo
     }
   for (size_t i = 0; i < scales.size(); ++i) {
     scales[i] = scale_for(form.type, largest[i]);
-    check(std::isfinite(widened(scales[i])), "an element is {}, whose scale no bf16 number can be", largest[i]);
+    check(std::isfinite(widened(scales[i])), "an element is {}, whose scale no bf16 number can be",
+          largest[i]);
   }
   std::fill(codes.begin(), codes.end(), uint8_t{0});
   for (int64_t row = 0; row < rows; ++row)
@@ -114,9 +116,10 @@ void dequantize_band(const QuantizedForm& form, int64_t first, std::span<const u
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = 0; column < form.columns; ++column) {
       const int64_t line = row * form.row_bytes();
-      const float code = form.type == QuantizedType::Int8
-                             ? cpu::int8_value(codes[static_cast<size_t>(line + column)])
-                             : cpu::nf4_value(cpu::nf4_code(codes[static_cast<size_t>(line + column / 2)], column));
+      const float code =
+          form.type == QuantizedType::Int8
+              ? cpu::int8_value(codes[static_cast<size_t>(line + column)])
+              : cpu::nf4_value(cpu::nf4_code(codes[static_cast<size_t>(line + column / 2)], column));
       x[static_cast<size_t>(row * form.columns + column)] =
           code * widened(scales[static_cast<size_t>(scale_at(form, row, column))]);
     }

@@ -44,13 +44,13 @@ LatentProjections::LatentProjections(BlockBuilder& builder, const std::string& n
 
 LatentProjections::Latent LatentProjections::make_latent(BlockBuilder& builder, const std::string& name,
                                                          int64_t rank, int64_t more) const {
-  Latent latent{rank,
-                {builder,
-                 builder.replicated(name + "_down.weight", {rank + more, shape_.width}, shape_.init, true),
-                 ProductWeight::Cut::Outputs},
-                {},
-                builder.slot(),
-                builder.slot()};
+  Latent latent{
+      rank,
+      {builder, builder.replicated(name + "_down.weight", {rank + more, shape_.width}, shape_.init, true),
+       ProductWeight::Cut::Outputs},
+      {},
+      builder.slot(),
+      builder.slot()};
   if (shape_.norm)
     latent.norm.emplace(builder, name + "_norm", rank,
                         NormForm{*shape_.norm, shape_.norm_eps, shape_.gain_offset, shape_.norm_bias});
@@ -103,7 +103,8 @@ Tensor LatentProjections::forward(Run& run, Tensor x, Saved& saved) const {
 Tensor LatentProjections::backward_up(Run& run, const Up& up, Tensor x, Saved& saved,
                                       bool with_weights) const {
   ColumnGradient gradient{saved[up.dy], &*up.weight, {}, {}};
-  if (!with_weights || !run.trains(up.weight->id())) return input_gradient(region_, run, up.name, {&gradient, 1});
+  if (!with_weights || !run.trains(up.weight->id()))
+    return input_gradient(region_, run, up.name, {&gradient, 1});
   gradient.dw = run.grad(up.weight->id());
   gradient.adds = run.adds_to(up.weight->id());
   return both_gradients(region_, run, up.name, {&gradient, 1}, x);
@@ -155,8 +156,7 @@ void LatentProjections::down_gradients(Run& run, Saved& saved) const {
     run.ops.affine_backward_weight(run.stream, dw, {}, dy, x, adds);
   };
   if (query_latent_)
-    add(run.grad(query_latent_->down.id()), saved[query_latent_->dz],
-        run.adds_to(query_latent_->down.id()));
+    add(run.grad(query_latent_->down.id()), saved[query_latent_->dz], run.adds_to(query_latent_->down.id()));
   const bool adds = run.adds_to(key_value_latent_.down.id());
   const Tensor down = run.grad(key_value_latent_.down.id());
   const int64_t rank = key_value_latent_.rank;

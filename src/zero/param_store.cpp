@@ -80,8 +80,7 @@ void ParamStore::make_version() {
 Tensor ParamStore::whole(int64_t begin, int64_t end, int version) const {
   const int64_t trained = layout_.trained_elements(), plain = layout_.plain_elements();
   if (begin < trained) return ring(version).flat.rows(begin, end);
-  if (begin < plain)
-    return frozen_.tensor(dtype_, {plain - trained}).rows(begin - trained, end - trained);
+  if (begin < plain) return frozen_.tensor(dtype_, {plain - trained}).rows(begin - trained, end - trained);
   return quantized_.tensor(DType::U8, {layout_.elements() - plain}).rows(begin - plain, end - plain);
 }
 

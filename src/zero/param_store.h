@@ -35,7 +35,8 @@ void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& seg
                         uint64_t seed, const OpTable& ops, Stream& stream);
 
 // The buffers for gathered weights of type `dtype`, in bytes, given the pairs of units that are gathered at the same time.
-UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together, DType dtype);
+UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together,
+                             DType dtype);
 
 class ParamStore final : public ParamSource {
  public:

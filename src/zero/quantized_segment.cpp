@@ -22,8 +22,7 @@ struct Bands {
 Bands bands_from(const QuantizedForm& form, int64_t row) {
   Bands bands{{row}};
   do bands.begins.push_back(form.band_end(bands.end()));
-  while (bands.end() < form.rows &&
-         (form.band_end(bands.end()) - row) * form.columns <= kElementsAtOnce);
+  while (bands.end() < form.rows && (form.band_end(bands.end()) - row) * form.columns <= kElementsAtOnce);
   return bands;
 }
 
@@ -49,7 +48,8 @@ QuantizedBands quantize(const QuantizedForm& form, const Bands& bands, std::span
   };
   pool.parallel_for(std::ssize(bands.begins) - 1, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = bands.begins[static_cast<size_t>(i)], last = bands.begins[static_cast<size_t>(i) + 1];
+      const int64_t row = bands.begins[static_cast<size_t>(i)],
+                    last = bands.begins[static_cast<size_t>(i) + 1];
       const int64_t from = row - bands.first(), until = last - bands.first();
       quantize_band(form, row, part(x, from * form.columns, until * form.columns),
                     part(made.codes, from * form.row_bytes(), until * form.row_bytes()),

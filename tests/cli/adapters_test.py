@@ -52,6 +52,30 @@ class Adapters(ProgramTest):
         self.pretrain("--load", "imported", *LORA, "--finetune", "--train-iters", 2, "--save", "further")
         self.assertAlmostEqual(self.loss("further"), loss, places=2)
 
+    def test_quantized_base(self):
+        self.pretrain("--train-iters", 20, "--save", "base")
+        losses = {}
+        for kind in ("none", "int8", "nf4"):
+            options = (*LORA, "--quantize-base", kind, "--lr", 0.01, "--log-interval", 1, "--ranks", 2,
+                       "--tensor-model-parallel-size", 2)
+            self.pretrain("--load", "base", *options, "--train-iters", 6, "--log-json", f"{kind}.jsonl")
+            self.pretrain("--load", "base", *options, "--train-iters", 3, "--save", kind)
+            self.pretrain("--load", kind, *options, "--train-iters", 6, "--save", kind, "--log-json", f"{kind}_rest.jsonl")
+            losses[kind] = self.losses(f"{kind}.jsonl")
+            self.assertEqual(self.losses(f"{kind}_rest.jsonl"), losses[kind][3:])
+            self.assertAlmostEqual(losses[kind][0], losses["none"][0], delta=0.05)
+            # The model into which they are merged computes the same as the adapters.
+            self.trifold("convert", "--load", kind, "--save", f"{kind}_merged", "--merge-adapters")
+            self.assertAlmostEqual(self.loss(f"{kind}_merged"), self.loss(kind), places=5)
+            self.trifold("generate", "--load", kind, "--max-new-tokens", 4)
+        self.assertEqual(len({tuple(run) for run in losses.values()}), 3)
+        _, err = self.pretrain("--load", "nf4", *LORA, "--train-iters", 9, status=2)
+        self.assertIn("quantize_base", err)
+        _, err = self.pretrain("--train-iters", 9, "--quantize-base", "nf4", status=2)
+        self.assertIn("--quantize-base nf4 has no effect", err)
+        _, err = self.pretrain("--load", "base", *LORA, "--train-iters", 9, "--quantize-base", "fp4", status=2)
+        self.assertIn("nf4", err)
+
     def test_folders_while_training(self):
         self.pretrain("--train-iters", 2, "--save", "base")
         self.pretrain("--load", "base", *LORA, "--train-iters", 2, "--save-hf", "folders", "--save-hf-interval", 2)

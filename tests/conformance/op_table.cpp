@@ -29,10 +29,11 @@ template <class Body>
 void with_type(DType dtype, Body body) {
   if (dtype == DType::I32) return body(int32_t{});
   if (dtype == DType::I64) return body(int64_t{});
+  if (dtype == DType::U8) return body(uint8_t{});
   dispatch_float(dtype, body);
 }
 
-bool is_float(DType dtype) { return dtype != DType::I32 && dtype != DType::I64; }
+bool is_float(DType dtype) { return dtype != DType::I32 && dtype != DType::I64 && dtype != DType::U8; }
 
 double tolerance_of(DType dtype) {
   switch (dtype) {

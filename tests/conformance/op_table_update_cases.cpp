@@ -95,6 +95,21 @@ std::vector<OpCase> update_op_cases() {
          run.ops().round_randomly(run.stream(), run.exact(DType::BF16, {n}),
                                   run.in(DType::F32, {n}, normal(n, 1)), which);
        })});
+  cases.push_back(
+      {"dequantize", entries(&OpTable::dequantize), false, 1, each_count([](OpRun& run, int64_t n) {
+         for (const QuantizedType type : {QuantizedType::Nf4, QuantizedType::Int8})
+           for (const bool along_columns : {false, true}) {
+             const QuantizedForm form{type, 132, (n % 200) + 1, 66, along_columns};
+             Values stored(static_cast<size_t>(form.bytes()));
+             const PhiloxKey key = philox_key(5, "codes");
+             for (size_t i = 0; i < stored.size(); ++i) stored[i] = philox_word(key, i) % 255;
+             // Scales between 1 and 2.
+             for (auto i = static_cast<size_t>(form.scales_at() + 1); i < stored.size(); i += 2)
+               stored[i] = 0x3f, stored[i - 1] = 128 + std::fmod(stored[i - 1], 128.0);
+             run.ops().dequantize(run.stream(), run.exact(run.dtype(), {form.rows, form.columns}),
+                                  run.in(DType::U8, {form.bytes()}, stored), form);
+           }
+       })});
   cases.push_back({"adagrad", entries(&OpTable::adagrad), true, 1, each_count([](OpRun& run, int64_t n) {
                      const Adagrad how{.lr = 0.1, .eps = 1e-3, .weight_decay = 0.1, .grad_scale = 0.5};
                      with_copies<Adagrad>(run, n, how, [&](Tensor p, Tensor copy, const Adagrad& rule) {

@@ -35,6 +35,11 @@ AdapterConfig with_magnitudes(AdapterConfig adapters) {
   return adapters;
 }
 
+AdapterConfig with_quantized(BaseWeights type, AdapterConfig adapters) {
+  adapters.quantize_base = type;
+  return adapters;
+}
+
 TransformerShape with_norms_of_heads() {
   TransformerShape shape = llama_shape(2);
   shape.head_norm = true;
@@ -56,6 +61,12 @@ std::vector<AdapterCase> adapter_cases() {
       {"Dropout", adapters_of_rank(2, {}, 0.3), llama_shape(2)},
       {"Selective", adapters_of_rank(2, {}, 0.3), llama_shape(2, true)},
       {"Recompute", adapters_of_rank(2, {}, 0.3), block_shape(0.2), true},
+      {"Nf4", with_quantized(BaseWeights::Nf4, adapters_of_rank(2, {}, 0.3)), block_shape(0.2)},
+      {"Int8OfLlama", with_quantized(BaseWeights::Int8, adapters_of_rank(2)), llama_shape(2)},
+      {"Nf4Recomputed", with_quantized(BaseWeights::Nf4, adapters_of_rank(2, {"query", "gate_up"})),
+       llama_shape(1), true},
+      {"Nf4WithMagnitudes", with_quantized(BaseWeights::Nf4, with_magnitudes(adapters_of_rank(2))),
+       llama_shape(2)},
       {"Magnitudes", with_magnitudes(adapters_of_rank(2)), block_shape(0.2)},
       {"MagnitudesOfLlama", with_magnitudes(adapters_of_rank(2)), llama_shape(2)},
       {"MagnitudesOfSomeParts", with_magnitudes(adapters_of_rank(2, {"key", "gate", "o_proj"})),

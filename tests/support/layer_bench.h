@@ -17,6 +17,7 @@
 #include "models/prediction_module.h"
 #include "nn/layer.h"
 #include "zero/param_store.h"
+#include "zero/quantized_segment.h"
 
 namespace trifold::test {
 
@@ -72,6 +73,7 @@ class LayerBench {
   void set_weight(ParamId id, size_t element, double value) {
     Values& whole = values_[static_cast<size_t>(id.index)];
     whole[element] = value;
+    if (params_[id].quantized) return quantize(id, whole);
     cut(whole, params_[id].shard.global, params_[id].shard.local, weights_->weight(id).as<double>());
   }
 
@@ -139,6 +141,18 @@ class LayerBench {
   }
 
  private:
+  void quantize(ParamId id, const Values& whole) {
+    const Shape& global = params_[id].shard.global;
+    fill_quantized(
+        *layout_, {id, 0, params_[id].stored_length()}, weights_->weight(id),
+        [&](const Rect& box, Tensor values) {
+          Values here(static_cast<size_t>(box.elements()));
+          cut(whole, global, box, here.data());
+          std::copy(here.begin(), here.end(), values.as<float>());
+        },
+        cpu_ops(), stream_);
+  }
+
   // Whether anything was added to the gradient of a parameter.
   bool any_begun() const {
     for (int i = 0; i < params_.size(); ++i)

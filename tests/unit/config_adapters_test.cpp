@@ -94,12 +94,19 @@ TEST(AdapterOptions, AreCheckedBeforeARun) {
   model.adapters.lora_rank.reset();
   model.adapters.lora_alpha = 3;
   EXPECT_NE(refused(model).find("--lora-alpha 3 has no effect"), std::string::npos);
+  model = llama_with_adapters();
+  model.adapters.quantize_base = BaseWeights::Nf4;
+  EXPECT_EQ(refused(model), "");
+  model.adapters.lora_rank.reset();
+  EXPECT_NE(refused(model).find("--quantize-base nf4 has no effect"), std::string::npos);
 }
 
 TEST(AdapterOptions, ArePartOfAModelsDescription) {
   ModelConfig model = llama_with_adapters({"q_proj", "block.0.mlp.*"});
   model.adapters.lora_scaling = LoraScaling::RankStabilized;
+  model.adapters.quantize_base = BaseWeights::Int8;
   const ModelConfig read = model_from_json(to_json(model));
+  EXPECT_EQ(read.adapters.quantize_base, BaseWeights::Int8);
   EXPECT_EQ(read.adapters.lora_targets, model.adapters.lora_targets);
   EXPECT_EQ(read.adapters.lora_rank, 4);
   EXPECT_EQ(read.adapters.lora_scaling, LoraScaling::RankStabilized);

@@ -67,7 +67,8 @@ class DequantizedSource final : public TensorSource {
   }
 
   // Rows of one matrix, from row `first` of all on: band by band, with all columns of their blocks.
-  void read_rows(const NamedTensor& box, const QuantizedForm& form, const Rect& part, int64_t first, Tensor to) {
+  void read_rows(const NamedTensor& box, const QuantizedForm& form, const Rect& part, int64_t first,
+                 Tensor to) {
     const int rank = part.extent.rank();
     const int64_t columns = part.extent[rank - 1], end = first + part.extent[rank - 2];
     const int64_t start = part.offset[rank - 2] - first;  // from rows of all to rows of the matrix
@@ -91,11 +92,12 @@ class DequantizedSource final : public TensorSource {
       wanted.spec.local.extent[rank - 2] = last - begin;
       read_band(wanted, width, last - begin);
       for (; row < std::min(last, end); ++row)
-        convert_floats(static_cast<std::byte*>(to.data) +
-                           static_cast<size_t>((row - first) * columns) * size_of(to.dtype),
-                       to.dtype,
-                       reinterpret_cast<const std::byte*>(values_.data() + (row - begin) * width.columns + skipped),
-                       DType::F32, columns);
+        convert_floats(
+            static_cast<std::byte*>(to.data) +
+                static_cast<size_t>((row - first) * columns) * size_of(to.dtype),
+            to.dtype,
+            reinterpret_cast<const std::byte*>(values_.data() + (row - begin) * width.columns + skipped),
+            DType::F32, columns);
     }
   }
 

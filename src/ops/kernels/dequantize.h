@@ -26,7 +26,8 @@ template <class T>
 void dequantize(T* y, const uint8_t* codes, const Bfloat16* scales, int64_t begin, int64_t end,
                 const QuantizedRows& form) {
   for (int64_t row = begin; row < end; ++row)
-    dequantize_row(y + row * form.columns, codes + row * form.row_bytes, scales + first_scale(form, row), form);
+    dequantize_row(y + row * form.columns, codes + row * form.row_bytes, scales + first_scale(form, row),
+                   form);
 }
 
 }  // namespace

@@ -44,10 +44,11 @@ void add_adapters(OptionTable& table, AdapterConfig& adapters) {
           "over ranks (rsLoRA).")
       .only_with("lora-rank");
   table
-      .add("quantize-base", &adapters.quantize_base,
-           "Hold the frozen weights of linear layers in 8 bits, or in 4 bits with a bf16 scale for each block of 64 "
-           "(NF4 of QLoRA), and compute their values before each product. Embeddings, the output layer, norms and "
-           "experts keep the run's type.")
+      .add(
+          "quantize-base", &adapters.quantize_base,
+          "Hold the frozen weights of linear layers and experts in 8 bits, or in 4 bits (NF4 of QLoRA), with a bf16 "
+          "scale for each block of 64, and compute their values before each product. Embeddings, the output layer "
+          "and norms keep the run's type.")
       .only_with("lora-rank");
   table
       .add(

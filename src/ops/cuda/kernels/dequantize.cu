@@ -48,8 +48,8 @@ void dequantize(CudaStream stream, T* y, const uint8_t* codes, const Bfloat16* s
                  row_packs, aligned, form);
 }
 
-#define INSTANTIATE(T)                                                                        \
-  template void dequantize<T>(CudaStream, T*, const uint8_t*, const Bfloat16*, int64_t,       \
+#define INSTANTIATE(T)                                                                  \
+  template void dequantize<T>(CudaStream, T*, const uint8_t*, const Bfloat16*, int64_t, \
                               const cpu::QuantizedRows&);
 INSTANTIATE(double)
 INSTANTIATE(float)
