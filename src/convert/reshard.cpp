@@ -128,7 +128,8 @@ std::vector<TensorInfo> tensors_to_keep(const CheckpointReader& from, const Resh
   std::vector<TensorInfo> tensors;
   for (TensorInfo tensor : from.tensors()) {
     if (config.no_save_optim && !is_of_model(tensor.name)) continue;
-    if (config.dtype && tensor.dtype != DType::I64) tensor.dtype = *config.dtype;  // not keys
+    if (config.dtype && tensor.dtype != DType::I64 && tensor.dtype != DType::U8)  // not keys and codes
+      tensor.dtype = *config.dtype;
     tensors.push_back(std::move(tensor));
   }
   return tensors;

@@ -52,10 +52,15 @@ void adagrad(const Tensor& p, const Tensor& /*copy*/, const Tensor& s, const Ten
 
 void round_randomly(const Tensor& y, const Tensor& x, const RandomRounding& which) {
   expect("round_randomly", "x", x, DType::F32, y.elements());
-  expect("round_randomly", "y", y, DType::BF16, x.elements());
+  if (y.dtype != DType::U8) expect("round_randomly", "y", y, DType::BF16, x.elements());
   check(which.width >= 1 && which.stride >= which.width && which.first >= 0 && which.begin >= 0,
         "round_randomly: rows of {} elements that begin {} apart, from element {} of {} on, are no rows",
         which.width, which.stride, which.first, which.begin);
+}
+
+void widen_small(const Tensor& y, const Tensor& x, SmallFloat /*format*/) {
+  expect("widen_small", "y", y, DType::F32, x.elements());
+  expect("widen_small", "x", x, DType::U8, y.elements());
 }
 
 void lamb_moments(const Tensor& p_squares, const Tensor& u_squares, const Tensor& m, const Tensor& v,
@@ -81,6 +86,7 @@ void add_optimizer(OpTable& checks) {
   bind<&OpTable::sgd, sgd>(checks);
   bind<&OpTable::adagrad, adagrad>(checks);
   bind<&OpTable::round_randomly, round_randomly>(checks);
+  bind<&OpTable::widen_small, widen_small>(checks);
   bind<&OpTable::lamb_moments, lamb_moments>(checks);
   bind<&OpTable::lamb, lamb>(checks);
 }

@@ -330,6 +330,9 @@ struct Kernels {
   void (*adagrad)(T* p, WeightCopy copy, T* s, const T* g, int64_t n, const AdagradRule& rule);
   // Element i has the global index first + i; `words` has the key.
   void (*round_randomly)(Bfloat16* y, const T* x, int64_t n, uint64_t first, const DropRule& words);
+  void (*round_to_small)(uint8_t* y, const T* x, int64_t n, uint64_t first, const DropRule& words,
+                         bool is_signed);
+  void (*widen_small)(T* y, const uint8_t* x, int64_t n, bool is_signed);
   void (*lamb_moments)(double* p_squares, double* u_squares, T* m, T* v, const T* p, const T* g, int64_t n,
                        const LambRule& rule);
   void (*lamb)(T* p, WeightCopy copy, const T* m, const T* v, int64_t n, const LambRule& rule);

@@ -87,14 +87,14 @@ void adagrad(const KernelTable& table, Stream& stream, Tensor p, Tensor copy, Te
   });
 }
 
-void round_randomly(const KernelTable& table, Stream& stream, Tensor y, Tensor x,
-                    const RandomRounding& which) {
+// Calls kernel(out, in, count, global element, words) for each row of the part of the tensor.
+template <class Out, class Kernel>
+void round_rows(Stream& stream, Out* out, Tensor x, const RandomRounding& which, Kernel kernel) {
   DropRule words;
   words.key_lo = which.key.lo;
   words.key_hi = which.key.hi;
-  const auto round = [=, out = y.as<Bfloat16>(), in = static_cast<const float*>(x.as<float>()),
-                      kernel = kernels<float>(table).round_randomly](int64_t begin, int64_t end) {
-    while (begin < end) {  // a row at a time
+  const auto round = [=, in = static_cast<const float*>(x.as<float>())](int64_t begin, int64_t end) {
+    while (begin < end) {
       const int64_t element = which.first + begin;
       const int64_t column = element % which.width;
       const int64_t count = std::min(end - begin, which.width - column);
@@ -103,7 +103,27 @@ void round_randomly(const KernelTable& table, Stream& stream, Tensor y, Tensor x
       begin += count;
     }
   };
-  over_elements(stream, y.elements(), kUpdateGrain, round);
+  over_elements(stream, x.elements(), kUpdateGrain, round);
+}
+
+void round_randomly(const KernelTable& table, Stream& stream, Tensor y, Tensor x,
+                    const RandomRounding& which) {
+  if (y.dtype == DType::BF16) {
+    round_rows(stream, y.as<Bfloat16>(), x, which, kernels<float>(table).round_randomly);
+    return;
+  }
+  round_rows(stream, y.as<uint8_t>(), x, which,
+             [is_signed = which.format == SmallFloat::Signed, kernel = kernels<float>(table).round_to_small](
+                 uint8_t* out, const float* in, int64_t count, uint64_t first, const DropRule& words) {
+               kernel(out, in, count, first, words, is_signed);
+             });
+}
+
+void widen_small(const KernelTable& table, Stream& stream, Tensor y, Tensor x, SmallFloat format) {
+  over_elements(stream, y.elements(), kUpdateGrain,
+                [out = y.as<float>(), in = static_cast<const uint8_t*>(x.as<uint8_t>()),
+                 kernel = kernels<float>(table).widen_small, is_signed = format == SmallFloat::Signed](
+                    int64_t begin, int64_t end) { kernel(out + begin, in + begin, end - begin, is_signed); });
 }
 
 void lamb_moments(const KernelTable& table, Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m,
@@ -141,6 +161,7 @@ void add_optimizer(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::sgd, sgd>(ops, table);
   bind<&OpTable::adagrad, adagrad>(ops, table);
   bind<&OpTable::round_randomly, round_randomly>(ops, table);
+  bind<&OpTable::widen_small, widen_small>(ops, table);
   bind<&OpTable::lamb_moments, lamb_moments>(ops, table);
   bind<&OpTable::lamb, lamb>(ops, table);
 }

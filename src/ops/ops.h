@@ -64,6 +64,12 @@ struct Dropout {
   int64_t sample_elements = 0;
 };
 
+// Floating-point numbers in 8 bits without a scale, for moments of an optimizer: no part of a tensor decides how another
+// is rounded. Both have 2 mantissa bits, subnormal numbers, and no infinity; larger numbers become the largest.
+//   Signed     a sign, 5 exponent bits:  2^-31 to 3.5, and 0; 0x80 is NaN
+//   Positive   6 exponent bits:          2^-60 to 24, and 0; 0xff is NaN; negative numbers become 0
+enum class SmallFloat : uint8_t { Signed, Positive };
+
 // Random rounding of elements that lie in rows of a global tensor. Element e of a tensor is element first + e of rows of
 // `width` elements, which begin `stride` elements apart in the global tensor, the first at `begin`; the Philox word
 // under `key` at that global index decides how it is rounded.
@@ -71,6 +77,7 @@ struct RandomRounding {
   PhiloxKey key;
   int64_t begin = 0, width = 1, stride = 1;
   int64_t first = 0;
+  SmallFloat format = SmallFloat::Signed;  // of a result in 8 bits
 };
 
 // Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
@@ -351,9 +358,11 @@ struct OpTable {
   void (*sgd)(Stream&, Tensor p, Tensor copy, Tensor b, Tensor g, const Sgd& rule);
   // d = g grad_scale + weight_decay p;  s += d^2;  p -= lr d / (sqrt(s) + eps)
   void (*adagrad)(Stream&, Tensor p, Tensor copy, Tensor s, Tensor g, const Adagrad& rule);
-  // y = one of the two neighbours of x in bf16, the upper one with the probability with which the mean of y is x.
-  // y bf16, x f32, of one length.
+  // y = one of the two neighbours of x in the type of y, the upper one with the probability with which the mean of y is x.
+  // y bf16, or u8 with the codes of which.format; x f32, of one length.
   void (*round_randomly)(Stream&, Tensor y, Tensor x, const RandomRounding& which);
+  // y f32 = the numbers whose codes are x, u8.
+  void (*widen_small)(Stream&, Tensor y, Tensor x, SmallFloat format);
   // y = the elements of a quantized matrix, f32 numbers rounded to the type of y. y [form.rows, form.columns]; stored u8
   // [form.bytes()], at an address that is a multiple of 16
   void (*dequantize)(Stream&, Tensor y, Tensor stored, const QuantizedForm& form);
@@ -514,17 +523,17 @@ using Operations = OperationList<
     &OpTable::softmax_rescale, &OpTable::cross_entropy, &OpTable::cross_entropy_backward,
     &OpTable::cross_entropy_all, &OpTable::sum_squares, &OpTable::weighted_sum, &OpTable::chunk_squares,
     &OpTable::exact_sum, &OpTable::adamw, &OpTable::sgd, &OpTable::adagrad, &OpTable::round_randomly,
-    &OpTable::dequantize, &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear, &OpTable::relu_backward,
-    &OpTable::embedding_bags, &OpTable::sort_lookups, &OpTable::update_rows, &OpTable::row_squares,
-    &OpTable::row_gradients, &OpTable::dot_interaction, &OpTable::dot_interaction_backward, &OpTable::cross,
-    &OpTable::cross_backward, &OpTable::sigmoid, &OpTable::click_loss, &OpTable::click_loss_backward,
-    &OpTable::copy_columns, &OpTable::copy_rows, &OpTable::inverse_root, &OpTable::route,
-    &OpTable::router_losses, &OpTable::route_backward, &OpTable::drop_choices, &OpTable::sort_choices,
-    &OpTable::gate_rows, &OpTable::gate_rows_backward, &OpTable::sum_choices, &OpTable::expert_product,
-    &OpTable::expert_product_weight, &OpTable::add_choice_counts, &OpTable::clear_rows,
-    &OpTable::experts_of_ranks, &OpTable::strided_copy, &OpTable::strided_sum, &OpTable::map,
-    &OpTable::softmax, &OpTable::softmax_backward, &OpTable::log_softmax, &OpTable::log_softmax_backward,
-    &OpTable::batched_product>;
+    &OpTable::widen_small, &OpTable::dequantize, &OpTable::lamb_moments, &OpTable::lamb, &OpTable::linear,
+    &OpTable::relu_backward, &OpTable::embedding_bags, &OpTable::sort_lookups, &OpTable::update_rows,
+    &OpTable::row_squares, &OpTable::row_gradients, &OpTable::dot_interaction,
+    &OpTable::dot_interaction_backward, &OpTable::cross, &OpTable::cross_backward, &OpTable::sigmoid,
+    &OpTable::click_loss, &OpTable::click_loss_backward, &OpTable::copy_columns, &OpTable::copy_rows,
+    &OpTable::inverse_root, &OpTable::route, &OpTable::router_losses, &OpTable::route_backward,
+    &OpTable::drop_choices, &OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
+    &OpTable::sum_choices, &OpTable::expert_product, &OpTable::expert_product_weight,
+    &OpTable::add_choice_counts, &OpTable::clear_rows, &OpTable::experts_of_ranks, &OpTable::strided_copy,
+    &OpTable::strided_sum, &OpTable::map, &OpTable::softmax, &OpTable::softmax_backward,
+    &OpTable::log_softmax, &OpTable::log_softmax_backward, &OpTable::batched_product>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");

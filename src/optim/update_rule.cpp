@@ -15,7 +15,9 @@ void check_state(const UpdateRule& rule, const Slice& slice) {
         rule.state_names().size());
 }
 
-DType moment_type(MomentType type, DType wide) { return type == MomentType::Bf16 ? DType::BF16 : wide; }
+DType moment_type(MomentType type, DType wide) {
+  return type == MomentType::Bf16 ? DType::BF16 : type == MomentType::Fp8 ? DType::U8 : wide;
+}
 
 class AdamWUpdate final : public UpdateRule {
  public:
@@ -27,6 +29,9 @@ class AdamWUpdate final : public UpdateRule {
   }
   DType stored_type(size_t index, DType wide) const override {
     return moment_type(index == 0 ? config_.exp_avg_dtype : config_.exp_avg_sq_dtype, wide);
+  }
+  SmallFloat stored_format(size_t index) const override {
+    return index == 0 ? SmallFloat::Signed : SmallFloat::Positive;
   }
   void update(const Slice& slice, const StepValues& values, const OpTable& ops,
               Stream& stream) const override {

@@ -79,6 +79,8 @@ class UpdateRule {
   virtual bool has_state(size_t /*index*/, bool /*matrix*/) const { return true; }
   // The type in which a state is stored between steps, if its slices are computed in `wide`.
   virtual DType stored_type(size_t /*index*/, DType wide) const { return wide; }
+  // The format of a state that is stored in 8 bits.
+  virtual SmallFloat stored_format(size_t /*index*/) const { return SmallFloat::Signed; }
 
   // The scalars of a step with these values for a slice with this weight decay.
   virtual RuleNumbers numbers(double weight_decay, const StepValues& values) const = 0;

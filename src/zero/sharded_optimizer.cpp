@@ -265,7 +265,7 @@ void ShardedOptimizer::direct_unit(size_t unit, int version, const StepValues& v
   matrices_->orthogonalise(unit, stream);
 }
 
-// Converts state that is stored in 16 bits for the update, and rounds it at random afterwards, by step and by the place
+// Converts state that is stored in 16 or 8 bits for the update, and rounds it at random afterwards, by step and by the place
 // in the whole parameter, so that the bits depend neither on slices nor on tensor ranks.
 void ShardedOptimizer::update_narrow(const FlatLayout::Segment& segment, int version,
                                      const StepValues& values, Stream& stream) {
@@ -280,7 +280,10 @@ void ShardedOptimizer::update_narrow(const FlatLayout::Segment& segment, int ver
       if (stored[i].dtype == dtype_) continue;
       slice.state[i] = {wide, dtype_, {now.count}};
       wide += static_cast<size_t>(window) * size_of(dtype_);
-      ops_.convert(stream, slice.state[i], stored[i]);
+      if (stored[i].dtype == DType::U8)
+        ops_.widen_small(stream, slice.state[i], stored[i], rule_->stored_format(i));
+      else
+        ops_.convert(stream, slice.state[i], stored[i]);
     }
     rule_->update(slice, values, ops_, stream);
     for (size_t i = 0; i < stored.size(); ++i) {
@@ -289,6 +292,7 @@ void ShardedOptimizer::update_narrow(const FlatLayout::Segment& segment, int ver
       RandomRounding rounding = rounding_[tensor * factors_.size() + static_cast<size_t>(now.id.index)];
       rounding.key.lo += static_cast<uint32_t>(values.step) * kStepStride;
       rounding.first = now.first;
+      rounding.format = rule_->stored_format(i);
       ops_.round_randomly(stream, stored[i], slice.state[i], rounding);
     }
   }

@@ -60,7 +60,7 @@ class ShardedOptimizer {
   // Sets the average of the weights (OptimizerConfig::ema) to the weights; no effect without one.
   void restart_average(Stream& stream);
   // Bytes in the memory of the computing device: masters and state, or the window if they are in a file; and memory for
-  // whole matrices and for state that is stored in 16 bits.
+  // whole matrices and for state that is stored in 16 or 8 bits.
   size_t bytes() const {
     const size_t work = wide_.bytes() + (matrices_ ? matrices_->bytes() : 0);
     if (weights_.state_on_host()) return work;
@@ -73,7 +73,7 @@ class ShardedOptimizer {
   // Bytes of masters and state for each element that a rank owns: the most and the least of all parameters.
   static size_t bytes_per_element(const OptimizerConfig& config, DType dtype);
   static size_t least_bytes_per_element(const OptimizerConfig& config, DType dtype);
-  // Bytes of memory for whole matrices and for state that is stored in 16 bits, of the rank at `coords`; `sharded`: it
+  // Bytes of memory for whole matrices and for state that is stored in 16 or 8 bits, of the rank at `coords`; `sharded`: it
   // owns slices.
   static size_t work_bytes(const FlatLayout& layout, const MeshSizes& sizes, const MeshCoords& coords,
                            bool sharded, const OptimizerConfig& config, DType dtype);
@@ -89,7 +89,7 @@ class ShardedOptimizer {
   // Replaces the gradients of a unit's matrices by orthogonal directions, if the rule takes matrices.
   void direct_unit(size_t unit, int version, const StepValues& values, Stream& stream);
   void update_unit(size_t unit, int version, const StepValues& values, Stream& stream);
-  // The update of a segment some of whose state is stored in 16 bits.
+  // The update of a segment some of whose state is stored in 16 or 8 bits.
   void update_narrow(const FlatLayout::Segment& segment, int version, const StepValues& values,
                      Stream& stream);
   Tensor average(const FlatLayout::Segment& segment) const;
@@ -133,7 +133,7 @@ class ShardedOptimizer {
   std::vector<Factors> factors_;  // by parameter
   Buffer buffer_;                 // memory of state_
   FileMemory file_;               // holds these if they are off-loaded
-  Buffer wide_;                   // a window of state that is stored in 16 bits
+  Buffer wide_;                   // a window of state that is stored in 16 or 8 bits
   std::vector<RandomRounding>
       rounding_;  // by tensor of the state and parameter, without the step; empty without wide_
   std::unique_ptr<WholeMatrices> matrices_;

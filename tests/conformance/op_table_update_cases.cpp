@@ -88,6 +88,17 @@ std::vector<OpCase> update_op_cases() {
                        run.ops().sgd(run.stream(), p, copy, {}, run.in({n}, normal(n, 3)), rule);
                      });
                    })});
+  for (const SmallFloat format : {SmallFloat::Signed, SmallFloat::Positive})
+    cases.push_back({"numbers of 8 bits", entries(&OpTable::round_randomly, &OpTable::widen_small), true, 1,
+                     each_count([format](OpRun& run, int64_t n) {
+                       Values x = normal(n, 1);
+                       for (size_t i = 0; i < x.size(); ++i)
+                         x[i] = std::ldexp(x[i], -static_cast<int>(i % 64));
+                       const RandomRounding which{philox_key(3, "moment"), 40, 7, 21, 3, format};
+                       const Tensor codes = run.exact(DType::U8, {n});
+                       run.ops().round_randomly(run.stream(), codes, run.in(DType::F32, {n}, x), which);
+                       run.ops().widen_small(run.stream(), run.exact(DType::F32, {n}), codes, format);
+                     })});
   // The same bits everywhere: the rows of a matrix whose columns are cut, from within a row on.
   cases.push_back(
       {"round_randomly", entries(&OpTable::round_randomly), true, 1, each_count([](OpRun& run, int64_t n) {

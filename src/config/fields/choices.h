@@ -263,10 +263,11 @@ struct Names<Fp8Recipe> {
 };
 
 // The type in which a moment of Adam is stored.
-enum class MomentType { Fp32, Bf16 };
+enum class MomentType { Fp32, Bf16, Fp8 };
 template <>
 struct Names<MomentType> {
-  static constexpr Named<MomentType> kAll[] = {{MomentType::Fp32, "fp32"}, {MomentType::Bf16, "bf16"}};
+  static constexpr Named<MomentType> kAll[] = {
+      {MomentType::Fp32, "fp32"}, {MomentType::Bf16, "bf16"}, {MomentType::Fp8, "fp8"}};
 };
 
 // Whether a step multiplies the rate of each tensor by a ratio of norms of the whole tensor.

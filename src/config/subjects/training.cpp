@@ -166,12 +166,12 @@ void add_moments(OptionTable& table, OptimizerConfig& optimizer) {
   const auto add = [&](const char* name, MomentType* field, const char* help) {
     table.add(name, field, help)
         .only_with({"optimizer", "adam"})
-        .excludes("f64", "because f64 is for numerical checks, which rounding to bf16 would defeat",
-                  "leave it out")
-        .only_for("bf16");
+        .excludes("f64", "because f64 is for numerical checks, which rounding would defeat", "leave it out")
+        .only_for("bf16|fp8");
   };
   add("exp-avg-dtype", &optimizer.exp_avg_dtype,
-      "adam: type in which the first moment is stored; values are rounded to bf16 at random, so that means stay.");
+      "adam: type in which the first moment is stored; values are rounded to bf16, or to a number of 8 bits with 2 bits "
+      "of mantissa, at random, so that means stay.");
   add("exp-avg-sq-dtype", &optimizer.exp_avg_sq_dtype,
       "adam: type in which the second moment is stored, as --exp-avg-dtype.");
 }

@@ -64,10 +64,25 @@ void round_randomly(Stream& stream, Tensor y, Tensor x, const RandomRounding& wh
   words.key_lo = which.key.lo;
   words.key_hi = which.key.hi;
   const cpu::RandomRoundingRows rows{which.begin, which.width, which.stride, which.first};
+  if (y.dtype == DType::U8) {
+    enqueue(stream, "round_randomly",
+            [=, out = y.as<uint8_t>(), in = x.as<float>(), n = y.elements(),
+             is_signed = which.format == SmallFloat::Signed](CudaStream on) {
+              round_to_small(on, out, in, n, rows, words, is_signed);
+            });
+    return;
+  }
   enqueue(stream, "round_randomly",
           [=, out = y.as<Bfloat16>(), in = x.as<float>(), n = y.elements()](CudaStream on) {
             round_randomly(on, out, in, n, rows, words);
           });
+}
+
+void widen_small(Stream& stream, Tensor y, Tensor x, SmallFloat format) {
+  enqueue(
+      stream, "widen_small",
+      [out = y.as<float>(), in = x.as<uint8_t>(), n = y.elements(),
+       is_signed = format == SmallFloat::Signed](CudaStream on) { widen_small(on, out, in, n, is_signed); });
 }
 
 void lamb_moments(Stream& stream, Tensor p_squares, Tensor u_squares, Tensor m, Tensor v, Tensor p, Tensor g,
@@ -102,6 +117,7 @@ void add_optimizer(OpTable& ops) {
   ops.sgd = sgd;
   ops.adagrad = adagrad;
   ops.round_randomly = round_randomly;
+  ops.widen_small = widen_small;
   ops.lamb_moments = lamb_moments;
   ops.lamb = lamb;
 }

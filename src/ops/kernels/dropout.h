@@ -81,5 +81,21 @@ void round_randomly(Bfloat16* y, const T* x, int64_t n, uint64_t first, const Dr
   });
 }
 
+template <class T>
+void round_to_small(uint8_t* y, const T* x, int64_t n, uint64_t first, const DropRule& rule, bool is_signed) {
+  for_drop_tiles(n, first, rule, [=](int64_t begin, int64_t count, const uint32_t* words) {
+    uint8_t* out = y + begin;
+    const T* in = x + begin;
+    Lane::each(count, [=](int64_t i) {
+      out[i] = random_small_code(static_cast<float>(in[i]), words[i], is_signed);
+    });
+  });
+}
+
+template <class T>
+void widen_small(T* y, const uint8_t* x, int64_t n, bool is_signed) {
+  Lane::each(n, [=](int64_t i) { y[i] = static_cast<T>(small_value(x[i], is_signed)); });
+}
+
 }  // namespace
 }  // namespace trifold::cpu

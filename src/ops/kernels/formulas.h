@@ -254,6 +254,31 @@ template <class T>
   return static_cast<uint16_t>((finite ? added : bits | nan) >> 16);
 }
 
+// Small floats (SmallFloat of ops.h). A code without its sign, moved to the place of an f32's exponent and mantissa, is the
+// number times a power of two; multiplying by that power also makes subnormal numbers right.
+[[gnu::always_inline]] HD inline float small_value(uint8_t code, bool is_signed) {
+  const uint32_t magnitude = is_signed ? code & 0x7fU : uint32_t{code};
+  const float positive = __builtin_bit_cast(float, magnitude << 21) * (is_signed ? 0x1p97F : 0x1p68F);
+  const bool nan = code == (is_signed ? 0x80U : 0xffU);
+  const uint32_t sign = is_signed ? (code & 0x80U) << 24 : 0U;
+  return __builtin_bit_cast(float, nan ? 0x7fc00000U : __builtin_bit_cast(uint32_t, positive) | sign);
+}
+
+// The code of x, rounded as random_bfloat16_bits does by the 21 bits that are dropped.
+[[gnu::always_inline]] HD inline uint8_t random_small_code(float x, uint32_t word, bool is_signed) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  const float magnitude = __builtin_bit_cast(float, bits & 0x7fffffffU);
+  const uint32_t scaled = __builtin_bit_cast(uint32_t, magnitude * (is_signed ? 0x1p-97F : 0x1p-68F));
+  const uint32_t rounded = (scaled + (word >> 11)) >> 21;
+  const uint32_t most = is_signed ? 0x7fU : 0xfeU;
+  const uint32_t finite = rounded < most ? rounded : most;
+  const bool negative = (bits >> 31) != 0;
+  const uint32_t kept =
+      is_signed ? (negative && finite != 0 ? finite | 0x80U : finite) : (negative ? 0U : finite);
+  const bool is_finite = (bits & 0x7f800000U) != 0x7f800000U;
+  return static_cast<uint8_t>(is_finite ? kept : (is_signed ? 0x80U : 0xffU));
+}
+
 // The index of the first scale of a row of a quantized matrix.
 [[gnu::always_inline]] HD inline int64_t first_scale(const QuantizedRows& form, int64_t row) {
   if (!form.along_columns) return row * form.row_scales;

@@ -95,6 +95,8 @@ constexpr Kernels<T> make_kernels() {
       .sgd = sgd<T>,
       .adagrad = adagrad<T>,
       .round_randomly = round_randomly<T>,
+      .round_to_small = round_to_small<T>,
+      .widen_small = widen_small<T>,
       .lamb_moments = lamb_moments<T>,
       .lamb = lamb<T>,
   };

@@ -214,6 +214,9 @@ void lamb(CudaStream stream, W* p, cpu::WeightCopy copy, const W* m, const W* v,
 // y = x rounded up or down; `words` has the key
 void round_randomly(CudaStream stream, Bfloat16* y, const float* x, int64_t n,
                     const cpu::RandomRoundingRows& rows, const cpu::DropRule& words);
+void round_to_small(CudaStream stream, uint8_t* y, const float* x, int64_t n,
+                    const cpu::RandomRoundingRows& rows, const cpu::DropRule& words, bool is_signed);
+void widen_small(CudaStream stream, float* y, const uint8_t* x, int64_t n, bool is_signed);
 
 // ---- recommenders (clicks.cu) ----
 // y += bias, then max(0, y) if `relu` is set

@@ -65,18 +65,34 @@ struct LambMap : Stepped<LambStep, W, cpu::LambRule> {
   }
 };
 
+// The random word of element `at` of a tensor.
+__device__ inline uint32_t word_of(const cpu::RandomRoundingRows& rows, const cpu::DropRule& rule,
+                                   int64_t at) {
+  const uint64_t element = cpu::global_element(rows, at);
+  const cpu::PhiloxWords words = cpu::philox_block(rule.key_lo, rule.key_hi, element / 4);
+  const auto which = static_cast<unsigned>(element % 4);
+  return which < 2 ? (which == 0 ? words.at[0] : words.at[1]) : (which == 2 ? words.at[2] : words.at[3]);
+}
+
 // One element a thread: moments are a small part of a step's traffic.
 __global__ void __launch_bounds__(kMapThreads)
     round_randomly_kernel(Bfloat16* y, const float* x, int64_t n, cpu::RandomRoundingRows rows,
                           cpu::DropRule rule) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
-  if (at >= n) return;
-  const uint64_t element = cpu::global_element(rows, at);
-  const cpu::PhiloxWords words = cpu::philox_block(rule.key_lo, rule.key_hi, element / 4);
-  const auto which = static_cast<unsigned>(element % 4);
-  const uint32_t word =
-      which < 2 ? (which == 0 ? words.at[0] : words.at[1]) : (which == 2 ? words.at[2] : words.at[3]);
-  y[at].bits = cpu::random_bfloat16_bits(x[at], word);
+  if (at < n) y[at].bits = cpu::random_bfloat16_bits(x[at], word_of(rows, rule, at));
+}
+
+__global__ void __launch_bounds__(kMapThreads)
+    round_to_small_kernel(uint8_t* y, const float* x, int64_t n, cpu::RandomRoundingRows rows,
+                          cpu::DropRule rule, bool is_signed) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
+  if (at < n) y[at] = cpu::random_small_code(x[at], word_of(rows, rule, at), is_signed);
+}
+
+__global__ void __launch_bounds__(kMapThreads)
+    widen_small_kernel(float* y, const uint8_t* x, int64_t n, bool is_signed) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
+  if (at < n) y[at] = cpu::small_value(x[at], is_signed);
 }
 
 // Launches the map over `arrays`, followed by the copy if there is one.
@@ -120,6 +136,19 @@ void round_randomly(CudaStream stream, Bfloat16* y, const float* x, int64_t n,
   if (n == 0) return;
   TRIFOLD_LAUNCH(round_randomly_kernel, dim3(static_cast<unsigned>(parts(n, kMapThreads))), dim3(kMapThreads),
                  0, stream, y, x, n, rows, words);
+}
+
+void round_to_small(CudaStream stream, uint8_t* y, const float* x, int64_t n,
+                    const cpu::RandomRoundingRows& rows, const cpu::DropRule& words, bool is_signed) {
+  if (n == 0) return;
+  TRIFOLD_LAUNCH(round_to_small_kernel, dim3(static_cast<unsigned>(parts(n, kMapThreads))), dim3(kMapThreads),
+                 0, stream, y, x, n, rows, words, is_signed);
+}
+
+void widen_small(CudaStream stream, float* y, const uint8_t* x, int64_t n, bool is_signed) {
+  if (n == 0) return;
+  TRIFOLD_LAUNCH(widen_small_kernel, dim3(static_cast<unsigned>(parts(n, kMapThreads))), dim3(kMapThreads), 0,
+                 stream, y, x, n, is_signed);
 }
 
 #define INSTANTIATE(W)                                                                \
