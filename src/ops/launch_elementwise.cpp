@@ -62,11 +62,12 @@ void dequantize(const KernelTable& table, Stream& stream, Tensor y, Tensor store
                 const QuantizedForm& form) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto* codes = static_cast<const uint8_t*>(stored.data);
     over_rows(stream, form.rows, form.columns, kMathGrain,
-              [=, out = y.as<T>(), rows = quantized_rows(form), kernel = storage_kernels<T>(table).dequantize,
-               scales = reinterpret_cast<const Bfloat16*>(codes + form.scales_at())](
-                  int64_t begin, int64_t end) { kernel(out, codes, scales, begin, end, rows); });
+              [out = y.as<T>(), codes = static_cast<const uint8_t*>(stored.as<uint8_t>()),
+               scales_at = form.scales_at(), rows = quantized_rows(form),
+               kernel = storage_kernels<T>(table).dequantize](int64_t begin, int64_t end) {
+                kernel(out, codes, reinterpret_cast<const Bfloat16*>(codes + scales_at), begin, end, rows);
+              });
   });
 }
 

@@ -44,12 +44,12 @@ void convert(Stream& stream, Tensor y, Tensor x) {
 void dequantize(Stream& stream, Tensor y, Tensor stored, const QuantizedForm& form) {
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto* codes = static_cast<const uint8_t*>(stored.data);
-    enqueue(stream, "dequantize",
-            [out = y.as<T>(), codes, scales = reinterpret_cast<const Bfloat16*>(codes + form.scales_at()),
-             count = form.rows, rows = cpu::quantized_rows(form)](CudaStream on) {
-              dequantize<T>(on, out, codes, scales, count, rows);
-            });
+    enqueue(
+        stream, "dequantize",
+        [out = y.as<T>(), codes = static_cast<const uint8_t*>(stored.as<uint8_t>()),
+         scales_at = form.scales_at(), count = form.rows, rows = cpu::quantized_rows(form)](CudaStream on) {
+          dequantize<T>(on, out, codes, reinterpret_cast<const Bfloat16*>(codes + scales_at), count, rows);
+        });
   });
 }
 
