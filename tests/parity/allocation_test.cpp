@@ -157,9 +157,16 @@ std::vector<Case> cases() {
     config.optimizer.lr_mult = {{"*.bias", 2}};
     config.zero.zero_stage = 1;
   });
-  add("moments", on_mesh(run, 2), [](PretrainConfig& config) {
-    config.optimizer.exp_avg_dtype = config.optimizer.exp_avg_sq_dtype = MomentType::Bf16;
-    config.zero.zero_stage = 2;
+  for (const MomentType type : {MomentType::Bf16, MomentType::Fp8})
+    add(fmt::format("moments_in_{}", name_of(type)), on_mesh(run, 2), [type](PretrainConfig& config) {
+      config.optimizer.exp_avg_dtype = config.optimizer.exp_avg_sq_dtype = type;
+      config.zero.zero_stage = 2;
+    });
+  add("quantized_base", on_mesh(run, 2, 2), [](PretrainConfig& config) {
+    config.model.adapters.lora_rank = 2;
+    config.model.adapters.quantize_base = BaseWeights::Nf4;
+    config.precision.bf16 = true;
+    config.zero.zero_stage = 3;
   });
   return all;
 }

@@ -44,7 +44,7 @@ PretrainConfig quantized(PretrainConfig config, BaseWeights type, bool dora = fa
   adapters.lora_alpha = 6;
   adapters.quantize_base = type;
   adapters.dora = dora;
-  config.lr.lr = 0.03;
+  config.lr.lr = 0.01;
   config.lr.lr_warmup_iters = 0;
   return config;
 }
