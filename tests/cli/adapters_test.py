@@ -58,10 +58,10 @@ class Adapters(ProgramTest):
         for kind in ("none", "int8", "nf4"):
             options = (*LORA, "--quantize-base", kind, "--lr", 0.01, "--log-interval", 1, "--ranks", 2,
                        "--tensor-model-parallel-size", 2)
-            self.pretrain("--load", "base", *options, "--train-iters", 6, "--log-json", f"{kind}.jsonl")
+            self.pretrain("--load", "base", *options, "--train-iters", 6, "--log-json", f"{kind}_whole.jsonl")
             self.pretrain("--load", "base", *options, "--train-iters", 3, "--save", kind)
             self.pretrain("--load", kind, *options, "--train-iters", 6, "--save", kind, "--log-json", f"{kind}_rest.jsonl")
-            losses[kind] = self.losses(f"{kind}.jsonl")
+            losses[kind] = self.losses(f"{kind}_whole.jsonl")
             self.assertEqual(self.losses(f"{kind}_rest.jsonl"), losses[kind][3:])
             self.assertAlmostEqual(losses[kind][0], losses["none"][0], delta=0.05)
             # The model into which they are merged computes the same as the adapters.
