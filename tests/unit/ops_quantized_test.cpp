@@ -129,6 +129,8 @@ TEST(Quantized, RefusesWhatIsNoNumber) {
   std::vector<uint16_t> scales(1);
   const std::vector<float> infinite{0, 1, std::numeric_limits<float>::infinity(), 0};
   EXPECT_THROW(quantize_band(form, 0, infinite, codes, scales), Error);
+  const std::vector<float> unknown{std::nanf(""), 1, 0, 0};
+  EXPECT_THROW(quantize_band(form, 0, unknown, codes, scales), Error);
   const std::vector<float> largest(4, std::numeric_limits<float>::max());
   EXPECT_THROW(quantize_band(form, 0, largest, codes, scales), Error);
 }
