@@ -132,7 +132,7 @@ int run(const EvaluateTaskConfig& config, Ranks& ranks) {
   std::optional<std::vector<JudgedText>> texts;
   ranks.run(config.mesh, [&](Communicator& world) {
     Replica replica(world, config.mesh, job.checkpoint.model, job.checkpoint.dtype, 0);
-    load_weights(replica, job.checkpoint.directory);
+    load_weights(replica, job.checkpoint.directory, config.load_ema);
     Likelihoods likelihoods(replica, job.task.requests, *job.samples);
     const bool done = evaluate_model(replica, *job.samples, config.micro_batch_size, job.samples->samples(),
                                      false, &likelihoods, &signal)

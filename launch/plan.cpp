@@ -286,6 +286,10 @@ void print_report(const PlanConfig& config, const PlanReport& report, const Zero
   print_forecast(report);
   print_pairs(report);
   print_ranks(report);
+  if (report.key_cache_bytes > 0)
+    fmt::print("sampling    {} of keys and values for a text of {} tokens (generate, serve){}\n",
+               bytes_text(report.key_cache_bytes), config.run.model.seq_length,
+               report.tensor > 1 ? ", on each tensor rank" : "");
   print_exchanges(report);
   print_dispatch(report);
   print_offloading(report, config.run.mesh.device == ComputeDevice::Cuda);

@@ -104,7 +104,7 @@ HttpAnswer answer_to(const HttpRequest& request, Completions& completions) {
 int run(const ServeConfig& config, Ranks& ranks) {
   const std::atomic<int>& signal = catch_signals();
   const SampledPlace place{config.tensor_model_parallel_size, config.threads_per_rank, Caching::KeysAndValues,
-                           config.dtype};
+                           config.dtype, config.load_ema};
   with_sampled_model(config.load, config.data, place, ranks, [&](const SampledModel& model) {
     const CheckpointModel& checkpoint = model.checkpoint;
     const auto chat = [&] { return chat_prompts_of(checkpoint, config.data, model.tokenizer, kChats); };

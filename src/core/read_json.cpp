@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/input_file.h"
@@ -94,12 +95,36 @@ std::string range_text(int64_t least, int64_t most) {
   return high ? fmt::format("a whole number of at most {}", most) : "a whole number of 64 bits";
 }
 
+// Of two equal keys the library keeps the last without a word, so that half of what a user wrote would be ignored. Called
+// for each event of the parser.
+class KeyCheck {
+ public:
+  explicit KeyCheck(std::string_view where) : where_(where) {}
+
+  void see(json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) open_.emplace_back();
+    if (event == json::parse_event_t::object_end) open_.pop_back();
+    if (event != json::parse_event_t::key) return;
+    const auto& key = parsed.get_ref<const std::string&>();
+    if (!open_.back().insert(key).second)
+      bad_input("{}an object has the key \"{}\" twice: give it once", prefix_of(where_), printable(key));
+  }
+
+ private:
+  std::string_view where_;
+  std::vector<std::unordered_set<std::string>> open_;  // the keys of the objects that the parser is in
+};
+
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
   check_limits(text, where, limits);
+  KeyCheck keys(where);
   try {
-    return json::parse(text);
+    return json::parse(text, [&](int /*depth*/, json::parse_event_t event, json& parsed) {
+      keys.see(event, parsed);
+      return true;
+    });
   } catch (const json::exception& error) {
     bad_input("{}not JSON: {}", prefix_of(where), printable(reason_of(error)));
   }
@@ -151,7 +176,11 @@ json parse_json_record(std::string_view line, std::string_view where) {
   try {
     return json::parse(line);
   } catch (const json::exception&) {
-    return parse_json(with_nulls(line), where, kJsonLineLimits);
+  }
+  try {
+    return json::parse(with_nulls(line));
+  } catch (const json::exception& error) {
+    bad_input("{}not JSON: {}", prefix_of(where), printable(reason_of(error)));
   }
 }
 

@@ -30,11 +30,11 @@ struct JsonLimits {
 inline constexpr JsonLimits kJsonLineLimits{int64_t{1} << 30, 64, 1'000'000};
 
 // Parses the JSON text of `where`. BadInput, beginning with `where` unless that is empty, with line and column, if a
-// limit is exceeded or the text is not JSON.
+// limit is exceeded, the text is not JSON, or an object has a key twice.
 nlohmann::json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-// parse_json for one line of a file of JSON lines. Also accepts what Python's json module writes beyond JSON: NaN,
-// Infinity, -Infinity, and numbers beyond the range of f64, which become null.
+// parse_json for one line of a file of JSON lines. Also accepts what Python's json module reads and writes beyond JSON:
+// NaN, Infinity, -Infinity, and numbers beyond the range of f64, which become null; of equal keys the last counts.
 nlohmann::json parse_json_record(std::string_view line, std::string_view where);
 
 // parse_json for a file, whose kind and size are checked before it is read.

@@ -17,7 +17,7 @@ std::vector<Stage> stages_on(int pipeline_rank, const CutModel& model) {
     stages.push_back({static_cast<int>(stage), {}});
     for (const int block : model.blocks_of(stage)) {
       const Block& known = model.model.blocks[static_cast<size_t>(block)];
-      stages.back().blocks.push_back({known.layer.get(), known.slots, block});
+      stages.back().blocks.push_back({known.layer.get(), known.slots, block, known.backward});
     }
   }
   check(!stages.empty(), "pipeline rank {} has no stage", pipeline_rank);

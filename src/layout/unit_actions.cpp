@@ -58,10 +58,14 @@ RankPlan add_gathering(const RankPlan& row, const FlatLayout& layout, const std:
   constexpr int kAhead = 1;  // units that are gathered early, while the previous one computes
   const auto all = [](const StageBlock&, const FlatLayout::Unit&) { return true; };
   const auto read_again = [](const StageBlock& block, const FlatLayout::Unit&) {
-    return block.layer->weight_backward_reads_weights();
+    return block.backward != BlockBackward::None && block.layer->weight_backward_reads_weights();
+  };
+  const auto read_in_backward = [](const StageBlock& block, const FlatLayout::Unit&) {
+    return block.backward != BlockBackward::None;
   };
   return add_residency(row, units_of_blocks(layout, stages, all), kAhead,
-                       units_of_blocks(layout, stages, read_again));
+                       units_of_blocks(layout, stages, read_again),
+                       units_of_blocks(layout, stages, read_in_backward));
 }
 
 std::vector<std::pair<int, int>> units_gathered_together(const RankPlan& row, const FlatLayout& layout,

@@ -65,6 +65,7 @@ Model make_graph(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
                             .output = output_of(*lowered, block),
                             .cached = builder.cached()});
   }
+  model.set_backward();
   return model;
 }
 

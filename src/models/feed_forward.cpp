@@ -43,12 +43,13 @@ class OneNetwork final : public FeedForward {
 
   Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
                           bool with_weights) const override {
-    if (selective_) down_.set_input(saved, activation_.repeat(recompute_run, saved, down_.reads_narrow(run)));
+    if (selective_ && down_.reads_input())
+      down_.set_input(saved, activation_.repeat(recompute_run, saved, down_.reads_narrow(run)));
     const bool in_8bit =
         up_.reads_narrow(run) && activation_.can_narrow_gradient(activation_.input(saved).last_dim());
     const Tensor du = down_.backward_input_activated(run, activation_, dy, saved, in_8bit);
     if (with_weights) down_.backward_weight(run, saved);
-    if (selective_) up_.set_input(saved, input());
+    if (selective_) up_.set_input(saved, input());  // repeats the norm's statistics too
     return with_weights ? up_.backward(run, du, saved) : up_.backward_input(run, du, saved);
   }
 
@@ -56,11 +57,14 @@ class OneNetwork final : public FeedForward {
     down_.backward_weight(run, saved);
     up_.backward_weight(run, saved);
   }
+  bool reads_input() const override { return up_.reads_input(); }
   bool reads_narrow(const Run& run) const override { return up_.reads_narrow(run); }
 
  private:
+  // The activation's output, which is kept if a backward reads it.
   Tensor inner_of(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
-    return up_.forward_activated(run, recomputable, activation_, x, saved, down_.reads_narrow(run));
+    Arena& memory = down_.reads_input() ? recomputable : run.scratch;
+    return up_.forward_activated(run, memory, activation_, x, saved, down_.reads_narrow(run));
   }
 
   bool selective_;

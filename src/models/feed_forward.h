@@ -24,6 +24,8 @@ class FeedForward {
   virtual Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input,
                                   Saved& saved, bool with_weights) const = 0;
   virtual void backward_weight(Run& run, Saved& saved) const = 0;
+  // Whether the backward reads x.
+  virtual bool reads_input() const { return true; }
   virtual bool weight_backward_reads_weights() const { return false; }  // as in Layer
   // Whether forward_added, and backward from `input`, take a narrow x (ops/narrow.h).
   virtual bool reads_narrow(const Run& /*run*/) const { return false; }

@@ -280,6 +280,7 @@ Model make_model(const ModelConfig& config, const Mesh& mesh, uint64_t seed, con
   }
   if (const char* rows = family.head_rows(config)) model.params.pad_after(rows, *config.vocab_size);
   apply_width_rules(model.params, width_ratio(config));
+  model.set_backward();
   return model;
 }
 

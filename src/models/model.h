@@ -24,7 +24,9 @@ struct Block {
   BlockKind kind = BlockKind::Layer;
   int slots = 0;          // tensors that it saves for one micro-batch
   size_t layer_kind = 0;  // index in layer_kinds (config/fields/layer_kinds.h), for a layer
-  int like = -1;          // index of an earlier block with the same layers and shapes; -1: none
+  // Index of an earlier block with the same layers, shapes and backward; -1: none.
+  int like = -1;
+  BlockBackward backward = BlockBackward::All;
   Boundary output = {};
   CachedRows cached =
       {};  // kept of each position of a sequence that the model continues; a head caches nothing
@@ -47,6 +49,11 @@ struct Model {
   // layers read the cut from the batch.
   RowCut row_cut = RowCut::BothEnds;
 
+  // Sets Block::backward of all blocks from the parameters that are trained, and Block::like accordingly. Called once,
+  // when the model is complete.
+  void set_backward();
+  // The number of first blocks without a backward.
+  int blocks_without_backward() const;
   // Indices in `blocks` of the blocks that are layers.
   std::vector<int> layers() const;
   // What every block keeps of a position: [block].

@@ -48,7 +48,8 @@ class Walker {
       kinds[kind].forward = log_.take();
       kinds[kind].kept = keep_.used() - std::exchange(kept, keep_.used());
     });
-    backward([&](size_t kind, const Layer& layer, Tensor dy) {
+    backward([&](size_t kind, const Layer& layer, Tensor dy) -> Tensor {
+      if (!begin_backward(kind)) return {};
       const Tensor dx = layer.backward_input(run_, dy, saved_[kind]);
       kinds[kind].input = log_.take();
       layer.backward_weight(run_, saved_[kind]);
@@ -56,7 +57,8 @@ class Walker {
       return dx;
     });
     forward([&](size_t) { log_.take(); });
-    backward([&](size_t kind, const Layer& layer, Tensor dy) {
+    backward([&](size_t kind, const Layer& layer, Tensor dy) -> Tensor {
+      if (!begin_backward(kind)) return {};
       const Tensor dx = layer.backward(run_, dy, saved_[kind]);
       kinds[kind].backward = log_.take();
       return dx;
@@ -79,6 +81,13 @@ class Walker {
       x = block.layer->forward(run_, x, saved_[kind]);
       done(kind);
     }
+  }
+
+  // Whether blocks of this kind have a backward.
+  bool begin_backward(size_t kind) {
+    const BlockBackward backward = model_.blocks[distinct_[kind]].backward;
+    run_.wants_dx = backward == BlockBackward::All;
+    return backward != BlockBackward::None;
   }
 
   template <class Back>
@@ -120,8 +129,9 @@ double SampleFlops::all() const { return std::accumulate(layers.begin(), layers.
 namespace {
 
 // The flops of a model whose layers need not be alike.
-SampleFlops whole_flops(const ModelConfig& config) {
+SampleFlops whole_flops(ModelConfig config, int tensor_ranks) {
   const Mesh mesh({}, {});
+  if (config.vocab_size) config.vocab_size = padded_vocab_size(config, tensor_ranks);
   const Model model = make_model(config, mesh, 0);
   const WalkedModel work =
       walk_work(model, mesh, batch_without_memory(1, config.seq_length, model.later_labels), DType::F32,
@@ -142,7 +152,9 @@ SampleFlops whole_flops(const ModelConfig& config) {
 }  // namespace
 
 SampleFlops sample_flops(const ModelConfig& config, int tensor_ranks) {
-  if (language_family(config).make_whole != nullptr) return whole_flops(config);
+  // With adapters, layers of a kind may differ in what they train.
+  if (language_family(config).make_whole != nullptr || config.adapters.lora_rank)
+    return whole_flops(config, tensor_ranks);
   SampleFlops flops;
   flops.embedded = static_cast<double>(config.seq_length * config.hidden_size);
   const LayerKinds layers = layer_kinds(config);

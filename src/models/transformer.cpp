@@ -105,8 +105,15 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   };
   Run scratch_run = run.keeping_in(run.scratch);
   Run& recomputable = selective_ ? scratch_run : run;
-  const Tensor first =
-      first_norm_ ? first_norm_->forward_factor(recomputable, x, saved, narrows_first(run)) : x;
+  const auto normalise = [&](const Norm& norm, Tensor input, bool read_in_backward, bool in_8bit) {
+    if (selective_ || read_in_backward) return norm.forward_factor(recomputable, input, saved, in_8bit);
+    norm.take_statistics(run, input.row_count(), saved);
+    const Tensor y = run.scratch.take(run.dtype, input.shape);
+    norm.apply(run, y, input, saved);
+    return y;
+  };
+  const bool first_is_read = qkv_->reads_input() || (one_norm() && feed_forward_->reads_input());
+  const Tensor first = first_norm_ ? normalise(*first_norm_, x, first_is_read, narrows_first(run)) : x;
   const Tensor qkv = qkv_->forward(run, first, saved);
   const Tensor attention = attention_.forward(run, qkv, saved);
   add1_.reserve(run, x.row_count(), x.last_dim(), saved);
@@ -116,7 +123,7 @@ Tensor TransformerBlock::forward(Run& run, Tensor x, Saved& saved) const {
   if (!parallel()) release();
   Tensor normed = one_norm() ? first : parallel() ? x : sum;
   if (middle_norm_)
-    normed = middle_norm_->forward_factor(recomputable, normed, saved, narrows_middle(run));
+    normed = normalise(*middle_norm_, normed, feed_forward_->reads_input(), narrows_middle(run));
   else if (middle_)
     saved[*middle_] = normed;
   add2_.reserve(run, x.row_count(), x.last_dim(), saved);
@@ -143,6 +150,7 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
     if (&temporary != run.flow) temporary.release(mark);
   };
   Run inner = run.flowing_in(temporary);
+  inner.wants_dx = true;
   Run recompute_run = inner.keeping_in(temporary);
   const auto backward_of = [&](Run& in, const auto& layer, Tensor gradient) {
     return with_weights ? layer.backward(in, gradient, saved) : layer.backward_input(in, gradient, saved);
@@ -181,6 +189,13 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
   const Tensor dout = backward_of(inner, add1_, parallel() ? dsum : dh);
   const Tensor dqkv = backward_of(inner, attention_, backward_of(inner, out_, dout));
   Tensor dx;
+  if (!run.wants_dx && !(first_norm_ && first_norm_->trains(run))) {
+    inner.wants_dx = false;
+    if (first_norm_ && selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved));
+    backward_of(inner, *qkv_, dqkv);
+    end_half();
+    return dx;
+  }
   if (first_norm_) {
     if (selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved, narrows_first(run)));
     const Tensor dfirst = backward_of(inner, *qkv_, dqkv);

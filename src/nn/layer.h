@@ -129,6 +129,9 @@ struct Run {
   Tensor host_values = {};
   // Whether this forward only recomputes saved tensors; its output is not read (nn/recompute.h).
   bool repeats = false;
+  // Whether dx of a backward is read. If not, because no parameter of an earlier block is trained, a layer need not
+  // compute it and may return an empty tensor.
+  bool wants_dx = true;
   // Null if this action is not half of a pair.
   OtherHalf* other_half = nullptr;
   // The earlier positions of the sequence that the batch continues; null if the batch has all positions.
@@ -346,6 +349,10 @@ void for_each_dropout(const Run& run, double probability, PhiloxKey key, int row
                       FunctionRef<void(int64_t begin, int64_t end, const Dropout& dropout)> body);
 // y = drop(x) for such an activation; y may be x.
 void drop_activation(const Run& run, Tensor y, Tensor x, double probability, PhiloxKey key, int row_part);
+
+// What the backward of a block computes: nothing, if neither it nor an earlier block has a trained parameter; the
+// gradients of its own parameters alone, if no earlier block has one; or the gradient of its input too.
+enum class BlockBackward : uint8_t { None, Weights, All };
 
 class Layer {
  public:

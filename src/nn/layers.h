@@ -52,6 +52,8 @@ class Norm final : public Layer {
   void apply(Run& run, Tensor y, Tensor x, Saved& saved) const;
   // As forward; y is narrow if `in_8bit` (Run::take), for layers that read it as a factor of products only.
   Tensor forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const;
+  // Whether a backward computes gradients of its parameters.
+  bool trains(const Run& run) const { return run.trains(gain_); }
   // Repeats the forward of the saved input: y and the saved statistics are in run.keep.
   Tensor repeat(Run& run, Saved& saved, bool in_8bit = false) const {
     return forward_factor(run, saved[x_], saved, in_8bit);

@@ -171,7 +171,7 @@ void Executor::exchange(std::span<const Action> batch, const StepInputs& inputs)
   for (Message* message : sent) messages_.release(*message, done);
   for (auto [state, slot] : sent_outputs) {
     slot->sent = done;
-    if (!keeps_for_backward_) finish(*state, *slot);
+    if (!keeps(*state)) finish(*state, *slot);
   }
 }
 

@@ -11,7 +11,8 @@
 //
 // Memory. Each micro-batch in flight on a stage has a *slot* with an arena for the tensors that its forward keeps. In a
 // whole backward (B), gradients of activations alternate between two arenas: a block's backward reads dy from one and
-// writes dx to the other. An I writes its gradients to an arena that is held until its W. Tensors that the plan
+// writes dx to the other. An I writes its gradients to an arena that is held until its W. A block without a backward
+// keeps nothing but its output, and that only until the next block without a backward has read it. Tensors that the plan
 // off-loads are in kept blocks (pipeline/offloading.h). Tensors received from or sent to another rank are in messages,
 // so a stage's output is not kept once it is sent. A dry run of the plan with measuring arenas finds all capacities, so
 // `measure` is exact and `run` allocates no tensor.
@@ -40,10 +41,12 @@ struct StageBlock {
   const Layer* layer;
   int slots;      // tensors it saves for one micro-batch
   int index = 0;  // index in the model
+  BlockBackward backward = BlockBackward::All;
 
   // Whether an action of this kind adds to the gradients of the block's weights.
   bool adds_to_gradients(ActionKind kind) const {
-    return trifold::adds_to_gradients(kind, layer->adds_in_forward(), layer->adds_in_backward_input());
+    return backward != BlockBackward::None &&
+           trifold::adds_to_gradients(kind, layer->adds_in_forward(), layer->adds_in_backward_input());
   }
 };
 
@@ -51,6 +54,10 @@ struct StageBlock {
 struct Stage {
   int index = 0;  // index in the pipeline
   std::vector<StageBlock> blocks;
+
+  // Whether the stage has a backward, and whether it returns the gradient of its input.
+  bool has_backward() const { return blocks.back().backward != BlockBackward::None; }
+  bool returns_gradient() const { return blocks.front().backward == BlockBackward::All; }
 };
 
 // A rank's part of the pipeline. The communicators are over the pipeline axis; null if it has one rank.
@@ -234,7 +241,11 @@ class Executor {
     Arena* outgoing = nullptr;  // for the block's output; null: it is kept
     KeptBlock* kept_block =
         nullptr;  // for tensors that the forward keeps; null: they are in the slot's arena
+    bool wants_dx = true;
   };
+  // In the backward of a block that has one.
+  static BlockUse backward_use(const StageBlock& block, size_t index, Arena& flow, Tensor* through,
+                               const Half& half);
   Run make_run(const Action& action, Slot& slot, const BlockUse& use, const StepInputs& inputs);
   // Calls work(run), a block's part of an action, and shows it to the watch.
   template <class Work>
@@ -242,6 +253,8 @@ class Executor {
                const StepInputs& inputs, Work work);
   void forward_block(const Action& action, StageState& state, Slot& slot, size_t index,
                      const StepInputs& inputs, const Half& half);
+  // The forward of a block without a backward: `run` computes with temporary memory.
+  static Tensor pass_through(Run& run, const Layer& layer, Tensor x, Saved& saved, Arena& output);
 
   // Called before a block of the stage is computed: opens its gradients if the block adds to them.
   bool opens_gradients(ActionKind kind, const StageState& state, size_t index,
@@ -256,6 +269,8 @@ class Executor {
   void input_backward(const Action& action, const StepInputs& inputs, const Half& half);
   void weight_backward(const Action& action, const StepInputs& inputs, const Half& half);
   Tensor input_of(StageState& state, int micro);
+  // Whether what a stage computes of a micro-batch is kept for its backward.
+  bool keeps(const StageState& state) const { return keeps_for_backward_ && state.stage.has_backward(); }
   void find_kept_blocks(const RankPlan& row);
   void move_activations(const Action& action);
   // Called before and after a backward of block `index` of the stage: awaits the kept blocks that it reads, and

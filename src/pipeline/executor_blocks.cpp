@@ -31,6 +31,7 @@ Run Executor::make_run(const Action& action, Slot& slot, const BlockUse& use, co
   run.counters = counters_;
   run.host_values = host_values_;
   run.other_half = use.half.other;
+  run.wants_dx = use.wants_dx;
   return run;
 }
 
@@ -91,7 +92,25 @@ void Executor::forward(const Action& action, const StepInputs& inputs, const Hal
     flows_[0].reset();  // discards the gradients of the last backward
   for (int index = from; index < to; ++index)
     forward_block(action, state, slot, static_cast<size_t>(index), inputs, half);
-  if (to == count && !keeps_for_backward_) release_forward_only(state, slot);
+  if (to < count) return;
+  if (!keeps_for_backward_)
+    release_forward_only(state, slot);
+  else if (!state.stage.has_backward() && is_local(state.stage.index + 1))
+    slot.finished = true;  // the next stage's backward may read the output, and then releases it
+}
+
+// Nothing but the output outlives the block, and its input need not either, so the output takes the place of the input
+// of the same memory.
+Tensor Executor::pass_through(Run& run, const Layer& layer, Tensor x, Saved& saved, Arena& output) {
+  const Arena::Mark mark = run.scratch.mark();
+  Run passing = run.keeping_in(run.scratch);
+  const Tensor y = layer.forward(passing, x, saved);
+  output.reset();
+  const Tensor kept = output.take(y.dtype, y.shape);
+  run.ops.copy(run.stream, kept, y);
+  run.scratch.release(mark);
+  saved.clear();
+  return kept;
 }
 
 // If another rank has the next stage, a stage's output is written to a message and sent from there. If the block keeps
@@ -115,11 +134,17 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
     message->memory.reset();  // the block allocates from it
   }
   KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
+  const bool passes =
+      keeps_for_backward_ && block.backward == BlockBackward::None && kept_block == nullptr;
   if (kept_block != nullptr) offloading_.begin(*kept_block, stream_);
   compute(action, state, slot,
           {index, half.pair_scratch != nullptr ? *half.pair_scratch : flows_[0], &slot.output, half,
            leaves ? &message->memory : nullptr, kept_block},
-          inputs, [&](Run& run) { slot.output = block.layer->forward(run, slot.output, saved); });
+          inputs, [&](Run& run) {
+            slot.output = passes ? pass_through(run, *block.layer, slot.output, saved,
+                                                leaves ? message->memory : slot.keep)
+                                 : block.layer->forward(run, slot.output, saved);
+          });
   if (kept_block != nullptr) offloading_.filled(*kept_block);
   if (!keeps_for_backward_) release_activations(slot, static_cast<int>(index) - 1);
   if (leaves && message->memory.mark() == 0) messages_.release(*message);
@@ -209,7 +234,7 @@ void Executor::receive_gradient(StageState& state, Slot& slot, int micro) {
 // Called after the backward of the stage's first block: sends dx to the previous stage in a message.
 void Executor::pass_gradient(StageState& state, int micro, Tensor dx) {
   const int stage = state.stage.index;
-  if (stage == 0) return;
+  if (stage == 0 || !state.stage.returns_gradient()) return;
   const bool local = is_local(stage - 1);
   Message& message = messages_.take(local ? Message::Role::Gradient : Message::Role::Outgoing,
                                     local ? stage - 1 : stage, micro, dx.dtype, dx.shape, stream_);
@@ -234,6 +259,13 @@ BlockSpan span_of(const Action& action, const Stage& stage) {
 
 }  // namespace
 
+Executor::BlockUse Executor::backward_use(const StageBlock& block, size_t index, Arena& flow,
+                                          Tensor* through, const Half& half) {
+  BlockUse use{index, flow, through, half};
+  use.wants_dx = block.backward == BlockBackward::All;
+  return use;
+}
+
 void Executor::whole_backward(const Action& action, const StepInputs& inputs, const Half& half) {
   StageState& state = state_of(action);
   Slot& slot = state.slots.of(action.micro);
@@ -246,11 +278,14 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs, co
     Arena& flow = flows_[index % 2];  // dy is in the other one
     flow.reset();
     const StageBlock& part = state.stage.blocks[index];
-    params_.enter(part.index, stream_);
-    open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
-    compute(action, state, slot, {index, flow, &slot.gradient, half}, inputs,
-            [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
+    if (part.backward != BlockBackward::None) {
+      params_.enter(part.index, stream_);
+      open_gradients(action.kind, state, index, inputs);
+      compute(action, state, slot, backward_use(part, index, flow, &slot.gradient, half), inputs, [&](Run& run) {
+        slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]);
+      });
+    }
     release_activations(slot, block);
   }
   open_ = action;
@@ -273,10 +308,11 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs, co
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
+    await_activations(slot, block);
+    if (part.backward == BlockBackward::None) continue;
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
-    await_activations(slot, block);
-    compute(action, state, slot, {index, pending->memory, &slot.gradient, half}, inputs, [&](Run& run) {
+    compute(action, state, slot, backward_use(part, index, pending->memory, &slot.gradient, half), inputs, [&](Run& run) {
       slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
     });
   }
@@ -292,11 +328,13 @@ void Executor::weight_backward(const Action& action, const StepInputs& inputs, c
   for (int block = from; block >= to; --block) {
     const auto index = static_cast<size_t>(block);
     const StageBlock& part = state.stage.blocks[index];
-    open_gradients(action.kind, state, index, inputs);
     await_activations(slot, block);
-    if (part.layer->weight_backward_reads_weights()) params_.enter(part.index, stream_);
-    compute(action, state, slot, {index, pending->memory, nullptr, half}, inputs,
-            [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
+    if (part.backward != BlockBackward::None) {
+      open_gradients(action.kind, state, index, inputs);
+      if (part.layer->weight_backward_reads_weights()) params_.enter(part.index, stream_);
+      compute(action, state, slot, backward_use(part, index, pending->memory, nullptr, half), inputs,
+              [&](Run& run) { part.layer->backward_weight(run, slot.saved[index]); });
+    }
     release_activations(slot, block);
   }
   if (to > 0) return;

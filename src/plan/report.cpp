@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "config/subjects/model_family.h"
 #include "core/error.h"
 #include "layout/device_workspace.h"
 #include "layout/rank_layout.h"
 #include "mesh/mesh_sizes.h"
 #include "models/stage_cut.h"
+#include "nn/key_cache.h"
 #include "plan/costs.h"
 #include "plan/layout_memory.h"
 #include "plan/planned_run.h"
@@ -159,6 +161,11 @@ class Builder {
     report_.batches = order_.batches;
     report_.flops = model_.flops.all() * static_cast<double>(run_.global_batch_size);
     report_.tokens = run_.global_batch_size * run_.model.seq_length;
+    const std::vector<CachedRows> rows = model_.model.cached_rows();
+    const bool has_obstacle = std::any_of(rows.begin(), rows.end(),
+                                          [](const CachedRows& block) { return !block.obstacle.empty(); });
+    if (family_of_model(run_.model).causal && !has_obstacle)
+      report_.key_cache_bytes = KeyCache::bytes_of(rows, run_.model.seq_length, run_.dtype);
   }
 
   // The memory that a rank's trainer will allocate, and its traffic over the data axis, with a plan of this reduction

@@ -83,6 +83,9 @@ struct PlanReport {
   double peak_flops = 0;                     // per rank: --peak-gflops, or the peak of --hardware
   std::optional<HardwareForecast> forecast;  // with --hardware
   int64_t tokens = 0;                        // tokens per step
+  // Bytes of the keys and values of a text as long as a sample, on each tensor rank that continues it (nn/key_cache.h);
+  // 0 if the model continues no texts, or without such a cache.
+  size_t key_cache_bytes = 0;
   Plan plan;
   Plan computation;  // as generated or read, before it is completed; pairs are still marked
   // `pairs`: pairs of a forward and a backward in the order (OVERLAP_F_B). `turns`: pairs whose halves alternate in

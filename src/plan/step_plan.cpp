@@ -225,10 +225,16 @@ PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel&
   shape.tied = model.tied_stages();
   shape.lookups.assign(model.rank_of_stage.begin(),
                        model.rank_of_stage.begin() + static_cast<std::ptrdiff_t>(model.lookups().size()));
+  while (model.stages[static_cast<size_t>(shape.without_backward)].end <= model.model.blocks_without_backward())
+    ++shape.without_backward;
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     shape.blocks.push_back(model.stages[stage].size());
-    shape.bucket_ends.push_back(
-        unit_ends(model.model.params, model.blocks_of(stage), unit_elements(run.zero)));
+    shape.bucket_ends.emplace_back();
+    if (static_cast<int>(stage) >= shape.without_backward)
+      shape.bucket_ends.back() =
+          unit_ends(model.model.params, model.blocks_of(stage), unit_elements(run.zero));
+    else if (!shape.offloaded.empty())
+      shape.offloaded[stage] = 0;
   }
   if (!each) return shape;
   shape.each = shape.bucket_ends;
@@ -259,7 +265,8 @@ void check_pairs(const Plan& plan, const StepOrder& order) {
 }  // namespace
 
 Plan with_lookups(const StepOrder& order, const PlanShape& shape) {
-  return order.lookups == TokenLookups::AtHead ? add_lookups(order.compute, shape) : order.compute;
+  Plan plan = order.lookups == TokenLookups::AtHead ? add_lookups(order.compute, shape) : order.compute;
+  return drop_backward(std::move(plan), shape.without_backward);
 }
 
 Plan complete_plan(const StepOrder& order, const PlanShape& shape) {

@@ -55,7 +55,8 @@ Reduction reduction_of(const RunSpec& run, bool each);
 // layers as are to be off-loaded.
 PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel& model, bool each);
 
-// The order of computation, with the token-lookup stages added if it lacks them.
+// The order of computation, with the token-lookup stages added if it lacks them, without the backward of stages that train
+// nothing.
 Plan with_lookups(const StepOrder& order, const PlanShape& shape);
 
 // Adds lookups, reductions, updates, messages and off-loading to the order, and checks the result. BadInput if halves

@@ -19,6 +19,9 @@ struct PlanShape {
   std::vector<std::vector<int>> bucket_ends = {};
   // [stage] The blocks of bucket_ends whose buckets are reduced after every micro-batch; empty: none.
   std::vector<std::vector<int>> each = {};
+  // The number of first stages without a trained parameter, not all. They run no backward, and no gradient is sent to
+  // them.
+  int without_backward = 0;
   // [stage] The number of first blocks, not all, whose activations may be off-loaded; empty: none.
   std::vector<int> offloaded = {};
   bool operator==(const PlanShape&) const = default;
@@ -28,7 +31,7 @@ struct PlanShape {
 // - every stage is on one rank and every rank has a stage;
 // - each micro-batch runs forward once on each stage, as a whole or block by block from the first, and then backward
 //   once, as B or as I and W, as a whole or block by block from the last; all with the weight version of the forward,
-//   which must exist by then;
+//   which must exist by then. Stages without a backward run only the forward;
 // - every input is available before it is used: computed on the same rank, or received. Tensors that another
 //   rank needs are sent once and received once; messages between two ranks in one direction are received in
 //   the order in which they are sent;

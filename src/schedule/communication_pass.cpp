@@ -102,6 +102,8 @@ class Writer {
     if (action.micro < 0 || micros_ * rank_of_.size() > actions)
       bad_input("the plan is wrong at {}: with {} stages it has too few actions for that many micro-batches",
                 where(plan_, rank, index), rank_of_.size());
+    has_backward_.resize(rank_of_.size(), false);
+    if (is_backward(action.kind)) has_backward_[static_cast<size_t>(action.stage)] = true;
     blocks_.resize(rank_of_.size(), 1);
     int& blocks = blocks_[static_cast<size_t>(action.stage)];
     blocks = std::max(blocks, action.block + 1);
@@ -236,7 +238,8 @@ class Writer {
   void backward_message(const Action& action) {
     const auto stage = static_cast<size_t>(action.stage);
     if (!ends_input_gradient(action)) return;
-    if (stage > 0) message(stage, stage - 1, action.micro, ActionKind::SendB, ActionKind::RecvB);
+    if (stage > 0 && has_backward_[stage - 1])
+      message(stage, stage - 1, action.micro, ActionKind::SendB, ActionKind::RecvB);
   }
 
   void check_finished() const {
@@ -253,7 +256,8 @@ class Writer {
   int lookups_;
   std::vector<int> rank_of_;
   std::vector<size_t> tied_ranks_;
-  std::vector<int> blocks_;  // [stage]
+  std::vector<int> blocks_;         // [stage]
+  std::vector<bool> has_backward_;  // [stage]
   size_t micros_ = 0;
   std::vector<bool> started_;  // [stage, micro] forwards of the lookup stages and of the next stage
   std::vector<int> before_;    // [micro] the previous micro-batch on the stage after the lookup stages

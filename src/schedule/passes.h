@@ -2,6 +2,7 @@
 //
 //   Plan plan = make_schedule(...);
 //   plan = add_lookups(std::move(plan), shape);
+//   plan = drop_backward(std::move(plan), shape.without_backward);
 //   plan = add_reduce(std::move(plan), blocks, bucket_ends, tied);   // first, so that the order of messages
 //   plan = add_communication(std::move(plan));                       // takes the tied reduction into account
 //   plan = add_offload(std::move(plan), blocks, offloaded);
@@ -30,6 +31,10 @@ namespace trifold {
 // forwards, which no computation exceeds, before the next stage needs its result; its backward as long after the next
 // stage's, and after the weight gradients of the same micro-batch on the stages that share its weight.
 Plan add_lookups(Plan plan, const PlanShape& shape);
+
+// Removes the backward of the first `stages` stages, which have no trained parameter: their I, W, B and reductions, and
+// the messages that carry gradients to them. A pair that loses its backward is split.
+Plan drop_backward(Plan plan, int stages);
 
 // What add_communication does with overlapped pairs.
 enum class Pairs : uint8_t { Apart, Together };
@@ -70,6 +75,7 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 //   its block 0 and before the reduction of that bucket; on the other ranks at their last tied stage, immediately
 //   before its Step and after everything else in the row, because there they wait for the first stage. The reduction of
 //   that bucket also follows the gradients of the stages on its own rank that share the weight.
+// - A stage without a backward (drop_backward) has no reductions.
 // - If the plan has no Step for a stage, it is added at the end of the row.
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});
@@ -104,12 +110,16 @@ using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 
 // For weights that are sharded over the data axis (ZeRO stage 3): splits F, B and I into blocks, and puts an UNSHARD
 // before a block that reads weights which are not gathered and a RESHARD after the last block that reads them for a
-// while. Units are gathered `ahead` units early, so that gathering overlaps with computation. W reads only the units in
-// `read_by_w`, the weights of blocks that recompute something in W, and is split on stages that have some; otherwise W
-// reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole stages, they decide: the
+// while. Units are gathered `ahead` units early, so that gathering overlaps with computation. B and I read the units in
+// `read_by_b`, which lacks those of blocks without a backward. W reads only the units in `read_by_w`, the weights of
+// blocks that recompute something in W, and is split on stages that have some; otherwise W reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole stages, they decide: the
 // units of a stage are gathered for as long as the row says, and again after a Step.
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
-                       const UnitsOfBlocks& read_by_w = {});
+                       const UnitsOfBlocks& read_by_w, const UnitsOfBlocks& read_by_b);
+inline RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
+                              const UnitsOfBlocks& read_by_w = {}) {
+  return add_residency(row, units, ahead, read_by_w, units);
+}
 
 // The row without its UNSHARD and RESHARD: for weights that are always resident (ZeRO stages 0 to 2).
 RankPlan without_residency(RankPlan row);

@@ -58,6 +58,14 @@ class Readers {
     if (has_neighbours_) states_[action.stage][action.micro] = State::Open;
   }
 
+  // Call after the forward on a stage without a backward: the memory is released at once, unless the next stage on the
+  // same rank reads its input there; otherwise with that stage's. `leave` as in `end`.
+  template <class Leave>
+  void pass(const Action& action, Leave&& leave) {
+    if (!has_neighbours_ || states_.count(action.stage + 1) == 0) return end(action, leave);
+    states_[action.stage][action.micro] = State::Finished;
+  }
+
   // Call after its last backward on the stage: calls leave(stage) for each stage whose memory is released.
   template <class Leave>
   void end(const Action& action, Leave&& leave) {
@@ -129,8 +137,9 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     }
     if (action.kind == ActionKind::W && last_part) now -= stage_cost.held_bytes;
     const bool last_forward = action.block == Action::kAll || action.block == blocks - 1;
+    const bool passes = action.stage < shape.without_backward;
     const bool done = action.kind == ActionKind::F
-                          ? shape.forward_only && last_forward
+                          ? (shape.forward_only || passes) && last_forward
                           : is_backward(action.kind) && action.kind != ActionKind::I && last_part;
     if (!done) continue;
     const auto leave = [&](int stage_left) {
@@ -139,6 +148,8 @@ RowMemory row_memory(const RankPlan& row, const PlanShape& shape, const CostMode
     };
     if (shape.forward_only)
       leave(action.stage);
+    else if (passes)
+      readers.pass(action, leave);
     else
       readers.end(action, leave);
   }

@@ -191,6 +191,7 @@ class Reducer {
 
   void reduce_before(RankPlan& row, size_t end, int stage) {
     const std::optional<size_t> at = last_weight_gradient(row, end, stage);
+    if (!at && bucket_ends_[place(stage)].empty()) return;  // nothing is trained
     check(at.has_value(), "the plan has no backward on stage {} to reduce the gradients of", stage);
     if (has_once_ || has_each_ || row[*at].block != Action::kAll) return;
     const std::vector<int> ends = without(bucket_ends_[place(stage)], each(stage));

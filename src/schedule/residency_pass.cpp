@@ -11,9 +11,13 @@ namespace {
 // The units that actions on stages and blocks read.
 class Reads {
  public:
-  Reads(const UnitsOfBlocks& units, const UnitsOfBlocks& read_by_w) : units_(units), by_w_(read_by_w) {}
+  Reads(const UnitsOfBlocks& units, const UnitsOfBlocks& read_by_w, const UnitsOfBlocks& read_by_b)
+      : units_(units), by_w_(read_by_w), by_b_(read_by_b) {}
 
-  const UnitsOfBlocks& of(ActionKind kind) const { return kind == ActionKind::W ? by_w_ : units_; }
+  const UnitsOfBlocks& of(ActionKind kind) const {
+    if (kind == ActionKind::W) return by_w_;
+    return kind == ActionKind::F ? units_ : by_b_;
+  }
   // Whether actions of a kind read weights on a stage.
   bool reads(const Action& action) const {
     if (action.kind == ActionKind::F || action.kind == ActionKind::B || action.kind == ActionKind::I)
@@ -30,6 +34,7 @@ class Reads {
  private:
   const UnitsOfBlocks& units_;
   const UnitsOfBlocks& by_w_;
+  const UnitsOfBlocks& by_b_;
 };
 
 // Splits actions on whole stages into actions on blocks, in the order in which the executor runs them.
@@ -167,8 +172,8 @@ class Given {
 }  // namespace
 
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,
-                       const UnitsOfBlocks& read_by_w) {
-  const Reads reads(units, read_by_w);
+                       const UnitsOfBlocks& read_by_w, const UnitsOfBlocks& read_by_b) {
+  const Reads reads(units, read_by_w, read_by_b);
   if (std::any_of(row.begin(), row.end(), is_residency)) return Given(reads).run(row);
   return Resident(by_blocks(row, reads), reads, ahead).run();
 }

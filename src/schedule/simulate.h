@@ -24,7 +24,7 @@
 //
 // Assumptions about memory: a stage always has its state_bytes, and as many copies of parameter_bytes as
 // there are weight versions in use at once. A micro-batch costs kept_bytes from the beginning of its F to the
-// end of its last backward on the stage (forward only: to the end of F). If the next stage is on the same rank, its W
+// end of its last backward on the stage (forward only, or without a backward: to the end of F). If the next stage is on the same rank, its W
 // reads that stage's input here, so the cost lasts to the end of the last backward there. A micro-batch also costs
 // held_bytes from the beginning of its I to the end of its W; a B needs none. A block has an n-th of the kept_bytes,
 // from its F on, and does not cost it from its OFFLOAD to its FETCH.

@@ -14,6 +14,8 @@ class HeadProjections : public Layer {
   virtual void set_input(Saved& saved, Tensor x) const = 0;
   // Whether forward and set_input take a narrow x (ops/narrow.h).
   virtual bool reads_narrow(const Run& /*run*/) const { return false; }
+  // Whether the backward reads the input.
+  virtual bool reads_input() const { return true; }
 };
 
 }  // namespace trifold

@@ -14,6 +14,7 @@
 //   <name>.key_value_down.weight   A and K, [r + turned, C]
 //   <name>.key_value_norm.gain
 //   <name>.key_value_up.weight     B
+// Each product may have low-rank adapters (low_rank.h); those of A and K are one module, key_value_down.
 //
 // Queries, keys and values are packed with the same width (OpTable::latent_heads): values, usually shorter than keys,
 // are padded with zeros. With keys of 192 columns and values of 128, this costs a fifth more products in attention and
@@ -28,6 +29,7 @@
 #include "nn/layers.h"
 #include "tensor_parallel/column_product.h"
 #include "tensor_parallel/head_projections.h"
+#include "tensor_parallel/low_rank.h"
 
 namespace trifold {
 
@@ -57,27 +59,44 @@ class LatentProjections final : public HeadProjections {
   void set_input(Saved& saved, Tensor x) const override { saved[x_] = x; }
 
  private:
-  // A latent vector, the product with rows [0, rank) of `down`.
+  // A latent vector, the product with rows [0, rank) of `down`. Further rows give `more` columns.
   struct Latent {
     int64_t rank;
+    int64_t more;
     ProductWeight down;
+    LowRank adapters;
     std::optional<Norm> norm;
-    SlotId y;   // output of the norm, [Ro, rank]
-    SlotId dz;  // gradient of the norm's input
+    SlotId y;        // output of the norm, [Ro, rank]
+    SlotId dz;       // gradient of the norm's input
+    SlotId product;  // with magnitudes: x W^T and the adapters' sum, [Ro, rank + more]
   };
   // The product of a latent vector, or of x, with this rank's heads.
   struct Up {
     std::string name;
-    std::optional<ProductWeight> weight;
+    ProductWeight weight;
     int64_t columns;
     SlotId dy;
+    LowRank adapters;
+    SlotId product;  // with magnitudes: as in Latent, [R, columns]
   };
 
   Latent make_latent(BlockBuilder& builder, const std::string& name, int64_t rank, int64_t more) const;
-  void take_latent(Run& run, const Latent& latent, Tensor x, Saved& saved) const;
-  Tensor multiplied(Run& run, const Up& up, Tensor x) const;
-  // Returns the gradient of x, the input of `up`; adds the gradients of its weights if `with_weights`.
+  Up make_up(BlockBuilder& builder, std::string name, int64_t columns, int64_t in) const;
+  // Takes the latent vector, normed; with adapters, also writes the columns behind it to `rest`, [Ro, more].
+  // y = x times rows [first, last) of `down`.
+  void plain_product(Run& run, Tensor y, Tensor x, const Latent& latent, int64_t first, int64_t last) const;
+  void take_latent(Run& run, const Latent& latent, Tensor x, Tensor rest, Saved& saved) const;
+  // The product of a latent vector with adapters: the vector, before its norm, in `raw`, and `rest`.
+  void adapted_product(Run& run, const Latent& latent, Tensor x, Tensor raw, Tensor rest, Saved& saved) const;
+  // dx += the gradient of x from that of the latent vector and of the columns behind it; nothing without dims.
+  void add_down(Run& run, const Latent& latent, Tensor dx, double beta, Tensor drest, Saved& saved) const;
+  void reserve_up(Run& run, const Up& up, int64_t rows, Saved& saved) const;
+  Tensor multiplied(Run& run, const Up& up, Tensor x, Saved& saved) const;
+  // Returns the gradient of x, the input of `up`, unless run.wants_dx says that nobody reads it; adds the gradients of
+  // its weights if `with_weights`.
   Tensor backward_up(Run& run, const Up& up, Tensor x, Saved& saved, bool with_weights) const;
+  // The gradients of the adapters of `up`.
+  void adapter_gradients(Run& run, const Up& up, Tensor x, Saved& saved) const;
   void backward_norm(Run& run, const Latent& latent, Tensor dy, Saved& saved, bool with_weights) const;
   Tensor compute_backward(Run& run, Tensor dy, Saved& saved, bool with_weights) const;
   // Adds the gradients of A, D and K.
@@ -90,8 +109,8 @@ class LatentProjections final : public HeadProjections {
   AttentionHeads heads_;
   LatentProjectionsShape shape_;
   std::optional<Latent> query_latent_;
-  Up query_;
   Latent key_value_latent_;
+  Up query_;
   Up key_value_;
   SlotId x_, dkey_;
 };

@@ -53,7 +53,10 @@ LowRank::LowRank(BlockBuilder& builder, const std::string& name, const ProductWe
   all_inputs_ = shard.global[shard.global.rank() - 1];
   first_input_ = shard.local.offset[shard.local.extent.rank() - 1];
   const bool cuts_outputs = cut == Cut::Outputs;
-  const Init uniform{Init::Kind::Uniform, 1 / std::sqrt(static_cast<double>(all_inputs_))};
+  row_part_ = cut == Cut::None ? builder.row_part() : 0;
+  const Init random = adapters.lora_init == LoraInit::Gaussian
+                          ? Init{Init::Kind::Normal, 1 / static_cast<double>(rank_)}
+                          : Init{Init::Kind::Uniform, 1 / std::sqrt(static_cast<double>(all_inputs_))};
   // A parameter with a row, or an element, for each output of `count` groups.
   const auto of_outputs = [&](const std::string& parameter, int64_t count, std::optional<int64_t> width) {
     Shape shape;
@@ -62,7 +65,7 @@ LowRank::LowRank(BlockBuilder& builder, const std::string& name, const ProductWe
     const Init zeros{Init::Kind::Zeros};
     const ParamId id =
         cuts_outputs ? builder.sharded(parameter, shape, count > 1 ? 1 : 0, zeros, width.has_value(), pieces)
-                     : builder.replicated(parameter, shape, zeros, width.has_value(), true);
+                     : builder.replicated(parameter, shape, zeros, width.has_value(), cut == Cut::Inputs);
     builder.freeze(id, false);
     return id;
   };
@@ -73,8 +76,9 @@ LowRank::LowRank(BlockBuilder& builder, const std::string& name, const ProductWe
     module.columns = whole ? columns : columns / groups;
     for (size_t part = 0; part < layer.parts.size() && !whole; ++part)
       if (layer.parts[part] == each) module.first = static_cast<int64_t>(part) * module.columns;
-    module.a = cuts_outputs ? builder.replicated(each + ".lora_a", {rank_, all_inputs_}, uniform, true, true)
-                            : builder.sharded(each + ".lora_a", {rank_, all_inputs_}, 1, uniform, true);
+    module.a = cut == Cut::Inputs
+                   ? builder.sharded(each + ".lora_a", {rank_, all_inputs_}, 1, random, true)
+                   : builder.replicated(each + ".lora_a", {rank_, all_inputs_}, random, true, cuts_outputs);
     builder.freeze(module.a, false);
     module.b = of_outputs(each + ".lora_b", whole ? groups : 1, rank_);
     if (scales_) module.magnitude = of_outputs(each + ".magnitude", whole ? groups : 1, {});
@@ -93,7 +97,7 @@ Tensor LowRank::dropped(Run& run, const Module& module, Tensor x) const {
   if (dropout_ == 0 || !run.training) return x;
   const Tensor y = run.scratch.take(run.dtype, x.shape);
   if (x.last_dim() == all_inputs_) {
-    drop_activation(run, y, x, dropout_, module.key, 0);
+    drop_activation(run, y, x, dropout_, module.key, row_part_);
     return y;
   }
   const Arena::Mark mark = run.scratch.mark();
@@ -208,7 +212,7 @@ void LowRank::backward_input(Run& run, Tensor dx, Saved& saved) const {
     product.c = columns_from(0, rank_);
     product.alpha = factor_;
     run.ops.batched_product(run.stream, dlow, dz, run.weight(module.b), product);
-    add_dropped(run, module, dx, dlow);
+    if (dx.rank() > 0) add_dropped(run, module, dx, dlow);
   }
 }
 

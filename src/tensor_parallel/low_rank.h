@@ -4,7 +4,8 @@
 //   y += s (drop(x) A^T) B^T        x [R, in]   A [rank, in]   B [out, rank]   s = adapter_scale
 //
 // for each adapted module, that is, for the columns of y that belong to it (config/fields/adapter_targets.h). A begins as
-// uniform numbers in +-1/sqrt(in), B as zeros, so that the adapted layer begins as the layer. Both are trained; the layer's
+// uniform numbers in +-1/sqrt(in), or as normal ones of standard deviation 1/rank (LoraInit), B as zeros, so that the
+// adapted layer begins as the layer. Both are trained; the layer's
 // own parameters are frozen.
 //
 // If the layer's outputs are cut, so is B, and A is whole on every rank; if its inputs are cut, so is A, and B is whole.
@@ -13,7 +14,7 @@
 //
 // With magnitudes (Liu et al., "DoRA", arXiv 2402.09353), an adapted layer computes
 //
-//   y = c z + b,  z = x W^T + s (x A^T) B^T,  c[o] = magnitude[o] / |row o of W + s B A|,
+//   y = c z + b,  z = x W^T + s (drop(x) A^T) B^T,  c[o] = magnitude[o] / |row o of W + s B A|,
 //
 // where z has no bias, and the norms are constants in backward. Norms of rows that are cut are summed over the axis. A
 // magnitude begins as the norm of the row of W (begin_magnitudes).
@@ -51,7 +52,7 @@ class LowRank {
   // Begins the backward: returns the gradient of z, in run.flow, from that of y; dy itself without magnitudes. Takes what
   // the backward keeps from run.flow: before the layer marks scratch.
   Tensor begin_backward(Run& run, Tensor dy, Saved& saved) const;
-  // dx += the adapters' gradient of x.
+  // dx += the adapters' gradient of x, unless dx has no dims because it is not wanted (Run::wants_dx).
   void backward_input(Run& run, Tensor dx, Saved& saved) const;
   // Gradients of all parameters; must follow backward_input. x as in forward.
   void backward_weight(Run& run, Tensor x, Saved& saved) const;
@@ -74,6 +75,7 @@ class LowRank {
   std::vector<Module> modules_;
   ProductWeight weight_;
   Cut cut_;
+  int row_part_ = 0;  // of the rows on this rank
   int64_t rank_ = 0;
   int64_t columns_ = 0;  // columns of y on this rank
   double factor_ = 0;    // s

@@ -47,6 +47,7 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
     projection.heads.push_back(std::move(heads));
     packed += count * heads_.head_dim;
   }
+  reads_input_ |= projection.adapters.any() || !builder.params()[weight.id()].frozen;
   projection.columns = groups * count * heads_.head_dim;
   projection.dy = builder.slot();
   if (projection.adapters.scales()) projection.before_scale = builder.slot();
@@ -191,6 +192,13 @@ void QueryKeyValue::adapter_gradients(Run& run, Saved& saved) const {
 
 Tensor QueryKeyValue::backward_input(Run& run, Tensor dy, Saved& saved) const {
   undo(run, dy, saved);
+  if (!run.wants_dx) {
+    for (const Projection& projection : projections_) {
+      projection.adapters.begin_backward(run, saved[projection.dy], saved);
+      projection.adapters.backward_input(run, {}, saved);
+    }
+    return {};
+  }
   return input_gradient(region_, run, name_, gradients(run, true, false, saved).all(), [&](Tensor dx) {
     for (const Projection& projection : projections_) projection.adapters.backward_input(run, dx, saved);
   });
@@ -203,7 +211,7 @@ void QueryKeyValue::backward_weight(Run& run, Saved& saved) const {
 }
 
 Tensor QueryKeyValue::backward(Run& run, Tensor dy, Saved& saved) const {
-  if (!run.trains(projections_.front().weight.id())) return Layer::backward(run, dy, saved);
+  if (!run.wants_dx || !run.trains(projections_.front().weight.id())) return Layer::backward(run, dy, saved);
   undo(run, dy, saved);
   norm_gradients(run, saved);
   return both_gradients(region_, run, name_, gradients(run, true, true, saved).all(), saved[x_]);

@@ -46,6 +46,7 @@ class QueryKeyValue final : public HeadProjections {
   Tensor backward(Run& run, Tensor dy, Saved& saved) const override;
   void set_input(Saved& saved, Tensor x) const override { saved[x_] = x; }
   bool reads_narrow(const Run& run) const override;
+  bool reads_input() const override { return reads_input_; }
 
  private:
   // The heads of one kind: queries, keys or values.
@@ -94,6 +95,7 @@ class QueryKeyValue final : public HeadProjections {
   AttentionHeads heads_;
   QueryKeyValueShape shape_;
   std::vector<Projection> projections_;
+  bool reads_input_ = false;
   SlotId x_;
 };
 

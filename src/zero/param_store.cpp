@@ -32,6 +32,10 @@ void initialise_segment(const FlatLayout& layout, const FlatLayout::Segment& seg
   }
   const ParamList& params = layout.params();
   ParamSpec spec = params[params[segment.id].tied_to.value_or(segment.id)];
+  // A model whose weights are frozen is trained: they are read from its files before anything is computed, and random
+  // numbers for billions of them would take minutes. The memory has zeros.
+  const bool random = spec.init.kind == Init::Kind::Normal || spec.init.kind == Init::Kind::Uniform;
+  if (spec.frozen && random) return;
   int64_t done = 0;
   for (const Rect& rect : rects_of_range(spec.shard.local, segment.first, segment.first + segment.count)) {
     spec.shard.local = rect;

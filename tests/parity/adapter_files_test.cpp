@@ -1,6 +1,6 @@
 // Low-rank adapters against the peft library (tools/reference/lora_peft.py writes the golden files): ten losses, every
-// gradient of the first step and the adapters after ten updates, of LoRA, rsLoRA and DoRA in a Llama and a GPT-2. Adapters
-// are read from peft's files, and written there; the merged model computes what the adapted one does.
+// gradient of the first step and the adapters after ten updates, of LoRA, rsLoRA and DoRA in a Llama and a GPT-2, and of LoRA in a
+// DeepSeek-V3, whose attention has latent vectors. Adapters are read from peft's files, and written there; the merged model computes what the adapted one does.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -66,6 +66,7 @@ PretrainConfig config_of(const json& run, const ModelConfig& model) {
   config.model = model;
   config.model.seq_length = run["length"];
   config.model.hidden_dropout = config.model.attention_dropout = 0;
+  config.model.moe_router_bias_update_rate = 0;  // transformers leaves it alone
   config.batch.global_batch_size = config.batch.micro_batch_size = run["batch"].get<int64_t>();
   config.batch.train_iters = run["steps"];
   config.lr = {};
@@ -90,11 +91,23 @@ std::string their_name(const std::string& ours, bool llama) {
                                                         {"attention.out", "attn.c_proj"},
                                                         {"mlp.up", "mlp.c_fc"},
                                                         {"mlp.down", "mlp.c_proj"}};
+  static const std::map<std::string, std::string> kLatent{
+      {"attention.query_down", "self_attn.q_a_proj"},
+      {"attention.query_up", "self_attn.q_b_proj"},
+      {"attention.key_value_down", "self_attn.kv_a_proj_with_mqa"},
+      {"attention.key_value_up", "self_attn.kv_b_proj"},
+      {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+      {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+      {"mlp.shared.down", "mlp.shared_experts.down_proj"}};
   const size_t layer_end = ours.find('.', 6), last = ours.rfind('.');
   const std::string kind = ours.substr(last + 1);
+  const auto module_of = [&](const std::string& name) {
+    const auto latent = kLatent.find(name);
+    return latent != kLatent.end() ? latent->second : (llama ? kLlama : kGpt2).at(name);
+  };
   return "base_model.model." + std::string(llama ? "model.layers." : "transformer.h.") +
          ours.substr(6, layer_end - 6) + "." +
-         (llama ? kLlama : kGpt2).at(ours.substr(layer_end + 1, last - layer_end - 1)) +
+         module_of(ours.substr(layer_end + 1, last - layer_end - 1)) +
          (kind == "lora_a"   ? ".lora_A.weight"
           : kind == "lora_b" ? ".lora_B.weight"
                              : ".lora_magnitude_vector");
@@ -141,7 +154,7 @@ class Peft : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Peft, GivesTheSameTraining) {
   const std::string name = GetParam();
-  const bool llama = name.starts_with("llama");
+  const bool llama = !name.starts_with("gpt2");
   const std::string folder = (kGolden / ("peft_" + name)).string();
   const json run = golden_run(name);
   const GoldenBatches data(run);
@@ -203,7 +216,7 @@ TEST_P(Peft, GivesTheSameTraining) {
 
 INSTANTIATE_TEST_SUITE_P(Adapters, Peft,
                          ::testing::Values("llama_lora", "llama_rs", "llama_dora", "gpt2_lora", "gpt2_rs",
-                                           "gpt2_dora"),
+                                           "gpt2_dora", "deepseek_v3_lora"),
                          [](const auto& test) { return std::string(test.param); });
 
 // The begin of a run: magnitudes are the norms of the rows of the frozen weights, so the function is the model's.
@@ -242,6 +255,7 @@ TEST(PeftFiles, AreRefusedWhereTheyDoNotFit) {
   EXPECT_NE(with("base_model_name_or_path", "meta-llama/none").find("no folder here"), std::string::npos);
   EXPECT_NE(with("base_model_name_or_path", (kGolden / "hf_gpt2").string()).find("no linear layer"),
             std::string::npos);
+  EXPECT_NE(with("init_lora_weights", "pissa").find("'init_lora_weights' is \"pissa\""), std::string::npos);
   EXPECT_NE(with("use_dora", true).find("has no lora_magnitude_vector"), std::string::npos);
 }
 

@@ -33,7 +33,7 @@ PretrainConfig adapted(PretrainConfig config, bool dora = false) {
   adapters.lora_rank = 3;
   adapters.lora_alpha = 6;
   adapters.dora = dora;
-  if (!dora) adapters.lora_dropout = 0.1;
+  adapters.lora_dropout = 0.1;
   config.lr.lr = 0.03;
   config.lr.lr_warmup_iters = 0;
   return config;
@@ -146,6 +146,96 @@ TEST(AdaptersOfPackedLayers, GiveTheCurveOfOneRank) {
     expect_close(train_adapters(with_zero(on_mesh(config, 2, 2), 3), folder.file("base"), LoadPart::Weights),
                  one, "Tp2Zero3");
   }
+}
+
+// Blocks below the first adapter have no backward, nor do whole stages of them, and nothing of them is kept. The curve
+// is that of adapters in all layers of which those below do not learn.
+TEST(AdaptersOfUpperLayers, GiveTheCurveOfOneRank) {
+  for (const bool llama : {false, true}) {
+    const TempDir folder;
+    PretrainConfig base = base_run(llama);
+    base.model.num_layers = 4;
+    train(base, 2, "", folder.file("base"));
+    PretrainConfig config = adapted(base);
+    config.optimizer.clip_grad = 0;  // the norm of the gradients is the only difference to `held` below
+    config.model.adapters.lora_targets = {"block.[23].*"};
+    const AdapterRun one = train_adapters(config, folder.file("base"), LoadPart::Weights);
+    EXPECT_LT(one.losses.back(), one.losses.front());
+    PretrainConfig all = config;
+    all.model.adapters.lora_targets.clear();
+    all.optimizer.lr_mult = {{"block.[01].*", 0}};
+    const AdapterRun held = train_adapters(all, folder.file("base"), LoadPart::Weights);
+    EXPECT_EQ(one.losses, held.losses);
+    for (const MeshOfAdapters& mesh : kMeshesOfAdapters)
+      expect_close(train_adapters(mesh.on(config), folder.file("base"), LoadPart::Weights), one, mesh.name);
+    PretrainConfig pipeline = on_mesh(config, 1, 1, 4);
+    expect_close(train_adapters(pipeline, folder.file("base"), LoadPart::Weights), one, "Pp4");
+    EXPECT_EQ(train_adapters(pipeline, folder.file("base"), LoadPart::Weights).losses, one.losses);
+    for (const char* schedule : {"zb-h1", "gpipe"})
+      EXPECT_EQ(train_adapters(scheduled(pipeline, schedule), folder.file("base"), LoadPart::Weights).losses,
+                one.losses)
+          << schedule;
+    PretrainConfig dual = scheduled(on_mesh(config, 1, 1, 2), "dualpipe-v");
+    EXPECT_EQ(train_adapters(dual, folder.file("base"), LoadPart::Weights).losses, one.losses);
+    PretrainConfig offloaded = on_mesh(config, 1, 1, 2);
+    offloaded.mesh.cpu_offloading_num_layers = 1;
+    offloaded.mesh.cpu_offloading_folder = fs::temp_directory_path().string();
+    EXPECT_EQ(train_adapters(offloaded, folder.file("base"), LoadPart::Weights).losses, one.losses);
+  }
+}
+
+TEST(AdaptersOfUpperLayers, NeedLessMemoryAsPlanned) {
+  PretrainConfig config = base_run(true);
+  config.model.num_layers = 4;
+  config.precision.f64 = false;
+  config = adapted(config);
+  const auto activations = [](const PretrainConfig& run) {
+    size_t most = 0;
+    compare_with_plan(run, [&](Trainer& trainer, const MemoryReport& planned) {
+      expect_planned_memory(trainer, planned);
+    });
+    for (const MemoryReport& rank : plan_of(run).memory) most = std::max(most, rank.predicted_activations);
+    return most;
+  };
+  for (const int stages : {1, 2, 4}) {
+    const PretrainConfig all = stages == 1 ? config : on_mesh(config, 1, 1, stages);
+    PretrainConfig upper = all;
+    upper.model.adapters.lora_targets = {"block.3.*"};
+    if (stages == 1)
+      EXPECT_LT(2 * activations(upper), activations(all));
+    else
+      EXPECT_LE(activations(upper), activations(all));
+    for (int zero = 1; zero <= 3; ++zero)
+      compare_with_plan(with_zero(on_mesh(upper, 2, 1, stages), zero), expect_planned_memory);
+  }
+}
+
+TEST(AdaptersOfLatentAttention, GiveTheCurveOfOneRank) {
+  for (const bool dora : {false, true}) {
+    const TempDir folder;
+    PretrainConfig base = base_run(false);
+    make_latent(base.model, 20);
+    train(base, 2, "", folder.file("base"));
+    const PretrainConfig config = adapted(base, dora);
+    const AdapterRun one = train_adapters(config, folder.file("base"), LoadPart::Weights);
+    EXPECT_LT(one.losses.back(), one.losses.front());
+    for (const MeshOfAdapters& mesh : kMeshesOfAdapters)
+      expect_close(train_adapters(mesh.on(config), folder.file("base"), LoadPart::Weights), one, mesh.name);
+  }
+}
+
+// Normal numbers of standard deviation 1 / rank instead of uniform ones; B is zero, so the first loss is the same.
+TEST(AdaptersWithGaussianInit, BeginAsTheModel) {
+  const TempDir folder;
+  const PretrainConfig base = base_run(true);
+  train(base, 2, "", folder.file("base"));
+  PretrainConfig config = adapted(base);
+  const AdapterRun uniform = train_adapters(config, folder.file("base"), LoadPart::Weights);
+  config.model.adapters.lora_init = LoraInit::Gaussian;
+  const AdapterRun normal = train_adapters(config, folder.file("base"), LoadPart::Weights);
+  EXPECT_EQ(normal.losses.front(), uniform.losses.front());
+  EXPECT_NE(normal.losses.back(), uniform.losses.back());
+  expect_close(train_adapters(on_mesh(config, 1, 2), folder.file("base"), LoadPart::Weights), normal, "Tp2");
 }
 
 // Muon takes the adapters' matrices alone.

@@ -73,6 +73,15 @@ std::vector<AdapterCase> adapter_cases() {
        llama_shape(1)},
       {"MagnitudesOfPackedLayer", with_magnitudes(adapters_of_rank(2, {"c_attn", "c_proj"})),
        block_shape(0.0, true)},
+      {"SomeLayers", adapters_of_rank(2, {"q_proj", "v_proj"}), llama_shape(2)},
+      {"SomeLayersSelective", adapters_of_rank(2, {"attention.out"}), llama_shape(2, true)},
+      {"SomeLayersOfABlockWithBiases", adapters_of_rank(2, {"mlp.up"}), block_shape(0.2)},
+      {"Latent", adapters_of_rank(2), latent_shape(6)},
+      {"LatentDropout", adapters_of_rank(2, {}, 0.3), latent_shape(6, true)},
+      {"LatentWithoutQueryRank", adapters_of_rank(2, {"kv_a_proj_with_mqa", "q_proj"}), latent_shape(0)},
+      {"LatentOfUps", adapters_of_rank(2, {"q_b_proj", "kv_b_proj"}), latent_shape(6), true},
+      {"LatentMagnitudes", with_magnitudes(adapters_of_rank(2)), latent_shape(6)},
+      {"MagnitudesWithDropout", with_magnitudes(adapters_of_rank(2, {}, 0.3)), llama_shape(2)},
       {"MagnitudesRecomputed", with_magnitudes(adapters_of_rank(2)), with_norms_of_heads(), true},
   };
 }

@@ -46,4 +46,14 @@ inline std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const Tran
 // Experts, and blocks that have some.
 std::vector<GradientCase> expert_gradient_cases();
 
+// As DeepSeek-V3 has it: values are shorter than keys.
+inline TransformerShape latent_shape(int64_t query_rank, bool selective = false) {
+  TransformerShape shape = llama_shape(4, selective);
+  shape.head_dim = 7;
+  shape.latent = {query_rank, 5, 3, 4, 0.75};
+  shape.head_norm = true;
+  shape.attention_dropout = 0.2;
+  return shape;
+}
+
 }  // namespace trifold::test

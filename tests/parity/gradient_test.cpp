@@ -185,16 +185,6 @@ GradientCase latent(int64_t query_rank, int64_t value, int64_t width, std::optio
           stream(kWidth), columns(4 * value)};
 }
 
-// As DeepSeek-V3 has it: values are shorter than keys.
-TransformerShape latent_shape(int64_t query_rank, bool selective = false) {
-  TransformerShape shape = llama_shape(4, selective);
-  shape.head_dim = 7;
-  shape.latent = {query_rank, 5, 3, 4, 0.75};
-  shape.head_norm = true;
-  shape.attention_dropout = 0.2;
-  return shape;
-}
-
 ModelConfig tiny_classifier(double dropout) {
   ModelConfig config = tiny_model(dropout);
   config.class_names = {"one", "two", "three"};

@@ -7,6 +7,7 @@
 #include "schedule/check.h"
 #include "schedule/placement.h"
 #include "schedule/schedules.h"
+#include "schedule/simulate.h"
 #include "unit/schedule_testing.h"
 
 namespace trifold::passes_test {
@@ -253,6 +254,48 @@ TEST(Passes, AnOrderThatCannotRunIsNamed) {
   EXPECT_NE(error_of("0F0,0B0,2F0\n").find("no rank runs stage 1"), std::string::npos);
   EXPECT_NE(error_of("0F2000000000\n").find("too few actions"), std::string::npos);
   EXPECT_NE(error_of("2000000000F0\n").find("no pipeline has that many stages"), std::string::npos);
+}
+
+TEST(DropBackward, LeavesTheForwardOfStagesThatTrainNothing) {
+  const std::vector<int> blocks{1, 1, 1};
+  const Ends ends{{}, {0}, {0}};
+  Plan plan = drop_backward(make_schedule(Schedule::OneFOneB, 3, 1, 2), 1);
+  plan = add_communication(add_reduce(std::move(plan), blocks, ends));
+  const std::string text = to_string(plan);
+  EXPECT_EQ(text.substr(0, text.find('\n')), "0F0,0SEND_F0,0F1,0SEND_F1,0STEP");
+  EXPECT_EQ(text.find("1SEND_B"), std::string::npos) << text;
+  EXPECT_NE(text.find("2SEND_B1"), std::string::npos) << text;
+
+  PlanShape shape{.stages = 3, .micros = 2, .blocks = blocks};
+  shape.bucket_ends = ends;
+  EXPECT_THROW(check_plan(plan, shape), Error);
+  shape.without_backward = 1;
+  EXPECT_NO_THROW(check_plan(plan, shape));
+  shape.without_backward = 2;
+  EXPECT_THROW(check_plan(plan, shape), Error);
+}
+
+TEST(DropBackward, TakesMessagesAndReductionsOfAPlanWithThem) {
+  const Plan plan = parse_plan(
+      "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD@0,0STEP\n"
+      "1RECV_F0,(1F0;1B0)OVERLAP_F_B,1SEND_B0,1REDUCE_GRAD@0,1STEP");
+  EXPECT_EQ(to_string(drop_backward(plan, 1)),
+            "0F0,0SEND_F0,0STEP\n1RECV_F0,1F0,1B0,1REDUCE_GRAD@0,1STEP\n");
+  EXPECT_EQ(drop_backward(plan, 0), plan);
+}
+
+TEST(DropBackward, FreesWhatAStageWouldKeep) {
+  CostModel cost;
+  cost.stages.resize(2);
+  for (StageCost& stage : cost.stages) stage.kept_bytes = 100;
+  PlanShape shape{.stages = 2, .micros = 4};
+  shape.without_backward = 1;
+  const Ends ends{{}, {0}};
+  const Plan plan = add_communication(
+      add_reduce(drop_backward(make_schedule(Schedule::Gpipe, 2, 1, 4), 1), std::vector<int>{1, 1}, ends));
+  const Simulation simulated = simulate(plan, shape, cost);
+  EXPECT_EQ(simulated.ranks[0].peak_bytes, 100U);
+  EXPECT_EQ(simulated.ranks[1].peak_bytes, 400U);
 }
 
 }  // namespace

@@ -193,8 +193,10 @@ TEST(FindChatTemplate, ReadsListsOfNamedTemplates) {
       dir.file("tokenizer_config.json"),
       R"({"chat_template": [{"name": "default", "template": "one"}, {"name": "tool_use", "template": "two"}]})");
   EXPECT_EQ(find_chat_template(data, bytes)->text, "one");
+  EXPECT_EQ(find_chat_template(data, bytes)->tools_text, "two");
   data.chat_template = "tool_use";
   EXPECT_EQ(find_chat_template(data, bytes)->text, "two");
+  EXPECT_EQ(find_chat_template(data, bytes)->tools_text, "");
   data.chat_template.reset();
   write_file(dir.file("tokenizer_config.json"),
              R"({"chat_template": [{"name": "rag", "template": "three"}]})");

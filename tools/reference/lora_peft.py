@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Low-rank adapters of a small Llama and GPT-2, trained with the peft library: golden values for
+"""Low-rank adapters of a small Llama, GPT-2 and DeepSeek-V3, trained with the peft library: golden values for
 tests/parity/adapters_test.cpp.
 
-    lora_peft.py make      writes tests/golden/peft_<case>: the adapters as they begin, in peft's own files, and run.json:
+    lora_peft.py make [CASE ...]
+                           writes tests/golden/peft_<case>: the adapters as they begin, in peft's own files, and run.json:
                            tokens, ten losses, the norms and every gradient of the first step, the adapters after ten
                            updates, and logits of the model into which these are merged (merge_and_unload)
     lora_peft.py check FOLDER BASE RUN
                            whether peft opens the adapters in FOLDER on the model BASE, and gives the logits of the
                            run.json RUN
 
-Needs torch, transformers and peft. The base models are tests/golden/hf_llama and hf_gpt2.
+Needs torch, transformers and peft. The base models are tests/golden/hf_llama, hf_gpt2 and hf_deepseek_v3.
 """
 
 import json
@@ -26,6 +27,7 @@ import golden_json  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+DEEPSEEK = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 CASES = {
     "llama_lora": ("hf_llama", dict(r=3, lora_alpha=6, target_modules=LLAMA)),
     "llama_rs": ("hf_llama", dict(r=4, lora_alpha=3, target_modules=["q_proj", "v_proj"], use_rslora=True)),
@@ -34,6 +36,8 @@ CASES = {
     "gpt2_rs": ("hf_gpt2", dict(r=4, lora_alpha=3, target_modules=["c_attn"], use_rslora=True, fan_in_fan_out=True)),
     "gpt2_dora": ("hf_gpt2", dict(r=3, lora_alpha=6, target_modules=["c_attn", "c_proj", "c_fc"], use_dora=True,
                                   fan_in_fan_out=True)),
+    "deepseek_v3_lora": ("hf_deepseek_v3", dict(r=3, lora_alpha=6, init_lora_weights="gaussian",
+                                                target_modules=DEEPSEEK)),
 }
 STEPS, BATCH, LENGTH, RATE, CLIP = 10, 4, 12, 1e-2, 1.0
 
@@ -128,7 +132,7 @@ def check(folder, base, run):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["make"]:
-        for case in CASES:
+        for case in sys.argv[2:] or CASES:
             make(case)
     elif len(sys.argv) == 5 and sys.argv[1] == "check":
         sys.exit(check(*sys.argv[2:]))

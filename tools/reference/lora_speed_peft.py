@@ -4,12 +4,22 @@
     lora_speed_peft.py model FOLDER              writes a Llama with random weights (about 60 million parameters)
     lora_speed_peft.py time FOLDER [--dora]      trains adapters of rank 16 in all of its linear layers, 2 samples of 256
                                                  tokens a step, and prints the median of the steps
+    lora_speed_peft.py compare PROGRAM [--dora] [--threads N] [--pairs N]
+                                                 runs both by turns, in a folder of its own, and prints the median step
+                                                 of each and how many times faster PROGRAM is
 
 Needs torch, transformers and peft. OMP_NUM_THREADS says how many cores torch uses.
 """
 
+import argparse
+import os
+import pathlib
+import random
+import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 import peft
@@ -49,10 +59,51 @@ def measure(folder, dora):
     print(f"{torch.get_num_threads()} threads: {1e3 * step:.0f} ms a step, {BATCH * LENGTH / step:.0f} tokens/s")
 
 
+def steps_of_program(program, folder, text, threads, dora):
+    """The milliseconds of the steps of a run, without the first two."""
+    command = [program, "pretrain", "--load", folder, "--data-path", text, "--tokenizer-type", "byte", "--seq-length",
+               LENGTH, "--micro-batch-size", BATCH, "--global-batch-size", BATCH, "--lora-rank", 16, "--lora-alpha", 32,
+               "--train-iters", STEPS, "--lr", 1e-4, "--clip-grad", 1, "--threads-per-rank", threads, "--log-interval", 1]
+    out = subprocess.run([str(word) for word in command + ["--dora"] * dora], capture_output=True, text=True, check=True)
+    rates = [float(rate) for rate in re.findall(r"([\d.]+) tokens/s  MFU", out.stdout + out.stderr)]
+    return [1e3 * BATCH * LENGTH / rate for rate in rates[2:]]
+
+
+def steps_of_peft(folder, threads, dora):
+    command = [sys.executable, __file__, "time", folder] + ["--dora"] * dora
+    out = subprocess.run(command, capture_output=True, text=True, check=True,
+                         env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
+    return float(re.search(r"([\d.]+) ms a step", out.stdout).group(1))
+
+
+def compare(words):
+    parser = argparse.ArgumentParser(prog="lora_speed_peft.py compare")
+    parser.add_argument("program")
+    parser.add_argument("--dora", action="store_true")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--pairs", type=int, default=3)
+    options = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as place:
+        folder, text = os.path.join(place, "llama"), os.path.join(place, "text.txt")
+        write(folder)
+        letters = random.Random(1).choices("abcdefghijklmnopqrstuvwxyz \n", k=1 << 16)
+        pathlib.Path(text).write_text("".join(letters))
+        ours, theirs = [], []
+        for _ in range(options.pairs):
+            ours.append(statistics.median(
+                steps_of_program(options.program, folder, text, options.threads, options.dora)))
+            theirs.append(steps_of_peft(folder, options.threads, options.dora))
+            print(f"pair: trifold {ours[-1]:.0f} ms, peft {theirs[-1]:.0f} ms", flush=True)
+    print(f"{options.threads} threads, medians of {options.pairs} pairs: trifold {statistics.median(ours):.0f} ms a step, "
+          f"peft {statistics.median(theirs):.0f} ms: {statistics.median(theirs) / statistics.median(ours):.2f} times faster")
+
+
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "model":
         write(sys.argv[2])
     elif len(sys.argv) >= 3 and sys.argv[1] == "time":
         measure(sys.argv[2], "--dora" in sys.argv)
+    elif len(sys.argv) >= 3 and sys.argv[1] == "compare":
+        compare(sys.argv[2:])
     else:
         sys.exit(__doc__)

@@ -4,6 +4,7 @@
 #include "config/commands/commands.h"
 #include "config/options/bounds.h"
 #include "config/options/problems.h"
+#include "config/subjects/checkpoint.h"
 #include "config/subjects/mesh.h"
 #include "config/subjects/text.h"
 
@@ -11,11 +12,12 @@ namespace trifold {
 
 namespace {
 
-void add_judged(OptionTable& table, std::string& load, DataConfig& data) {
+void add_judged(OptionTable& table, std::string& load, bool& load_ema, DataConfig& data) {
   table.group("Checkpoint");
   table.add("load", &load, "Folder of the checkpoint; it holds the model.")
       .need()
       .names("DIR", FileUse::Loaded);
+  add_load_ema(table, load_ema);
   add_tokenizer_of_model(table, data);
 }
 
@@ -31,7 +33,7 @@ void add_computation(OptionTable& table, std::optional<DType>& dtype) {
 
 OptionTable options_of(EvaluateTaskConfig& config) {
   OptionTable table;
-  add_judged(table, config.load, config.data);
+  add_judged(table, config.load, config.load_ema, config.data);
   table.group("Task");
   table
       .add(
@@ -81,7 +83,7 @@ EvaluateTaskConfig resolve(EvaluateTaskConfig config) {
 
 OptionTable options_of(ServeConfig& config) {
   OptionTable table;
-  add_judged(table, config.load, config.data);
+  add_judged(table, config.load, config.load_ema, config.data);
   table.group("Requests");
   table
       .add("port", &config.port,

@@ -17,7 +17,9 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"q_proj", "query"},         {"k_proj", "key"},           {"v_proj", "value"},
     {"o_proj", "attention.out"}, {"c_proj", "attention.out"}, {"c_proj", "mlp.down"},
     {"c_attn", "qkv"},           {"c_fc", "mlp.up"},          {"gate_proj", "gate"},
-    {"up_proj", "mlp.up"},       {"down_proj", "mlp.down"},   {"gate_up_proj", "gate_up"}};
+    {"up_proj", "mlp.up"},       {"down_proj", "mlp.down"},   {"gate_up_proj", "gate_up"},
+    {"q_a_proj", "query_down"},  {"q_b_proj", "query_up"},    {"kv_a_proj_with_mqa", "key_value_down"},
+    {"kv_b_proj", "key_value_up"}};
 
 bool ends_with_name(std::string_view module, std::string_view name) {
   if (module.size() <= name.size()) return module == name;
@@ -70,9 +72,17 @@ std::vector<LinearModules> linear_modules(const ModelConfig& model) {
   const int64_t gates = has_gate(model) ? 2 : 1;
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string block = std::string(kBlocks) + std::to_string(layer);
-    if (!model.multi_latent_attention && key_heads(model) == model.num_attention_heads) {
+    if (model.multi_latent_attention) {
+      std::vector<std::string> parts{".key_value_down", ".key_value_up"};
+      if (model.q_lora_rank)
+        parts.insert(parts.begin(), {".query_down", ".query_up"});
+      else
+        parts.insert(parts.begin(), ".query");
+      for (const std::string& part : parts)
+        modules.push_back(modules_of_linear(block + ".attention" + part, 1));
+    } else if (key_heads(model) == model.num_attention_heads) {
       modules.push_back(modules_of_linear(block + ".attention.qkv", 3));
-    } else if (!model.multi_latent_attention) {
+    } else {
       modules.push_back(modules_of_linear(block + ".attention.query", 1));
       modules.push_back(modules_of_linear(block + ".attention.key_value", 2));
     }

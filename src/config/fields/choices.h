@@ -89,6 +89,13 @@ struct Names<BaseWeights> {
       {BaseWeights::AsRun, "none"}, {BaseWeights::Int8, "int8"}, {BaseWeights::Nf4, "nf4"}};
 };
 
+// The initial values of the factor A of low-rank adapters; B is zero.
+enum class LoraInit { Kaiming, Gaussian };
+template <>
+struct Names<LoraInit> {
+  static constexpr Named<LoraInit> kAll[] = {{LoraInit::Kaiming, "kaiming"}, {LoraInit::Gaussian, "gaussian"}};
+};
+
 // How the router of a mixture of experts turns logits into scores.
 enum class RouterScore { Softmax, Sigmoid };
 template <>

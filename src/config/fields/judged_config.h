@@ -14,6 +14,7 @@ namespace trifold {
 // `trifold evaluate --task`: questions and texts by log-likelihood. The model and its tokenizer are the checkpoint's.
 struct EvaluateTaskConfig {
   std::string load;                   // required
+  bool load_ema = false;              // the exponential average of the weights, from a run with --ema
   std::string task;                   // required: file of JSON lines
   DataConfig data;                    // only the tokenizer's fields are used
   int64_t micro_batch_size = 4;       // sequences, each with as many requests as fit
@@ -27,6 +28,7 @@ struct EvaluateTaskConfig {
 // `trifold serve`: completions and log-probabilities over HTTP, for programs on this host.
 struct ServeConfig {
   std::string load;            // required
+  bool load_ema = false;       // the exponential average of the weights, from a run with --ema
   DataConfig data;             // only the tokenizer's fields are used
   int port = 8000;             // 0: a free one
   std::optional<DType> dtype;  // computed in; by default that of the weights

@@ -18,6 +18,7 @@ struct AdapterConfig {
   double lora_dropout = 0;
   std::vector<std::string> lora_targets;  // layers, by name or pattern (config/fields/adapter_targets.h)
   LoraScaling lora_scaling = LoraScaling::Standard;
+  LoraInit lora_init = LoraInit::Kaiming;
   bool dora = false;  // each output has a trained magnitude (Liu et al., "DoRA", arXiv 2402.09353)
   BaseWeights quantize_base = BaseWeights::AsRun;
 };

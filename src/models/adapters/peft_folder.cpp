@@ -30,6 +30,7 @@ using nlohmann::json;
 
 constexpr JsonLimits kPeftLimits{int64_t{1} << 22};
 constexpr std::string_view kModelPrefix = "base_model.model.";
+constexpr const char* kGaussian = "gaussian";
 
 std::string module_of_tensor(const std::string& tensor) {
   constexpr std::string_view kEnd = ".weight";
@@ -102,6 +103,15 @@ void expect_supported(const json& config, const std::string& where) {
                            "trainable_token_indices", "target_parameters", "alora_invocation_tokens"})
     must_be(name, nullptr);
   for (const char* name : {"lora_bias", "use_qalora"}) must_be(name, false);
+  // Others subtract the first adapters from the weights of the base model, which a folder of adapters does not hold.
+  const json init = value("init_lora_weights");
+  const bool keeps_weights =
+      init.is_null() || init.is_boolean() || init == kGaussian || init == "orthogonal" || init == "eva";
+  if (!keeps_weights)
+    problems.push_back(fmt::format(
+        "'init_lora_weights' is {}, by which peft changes the weights of the base model; convert the adapters with "
+        "peft's save_pretrained(path_initial_model_for_weight_conversion=...)",
+        json_text(init)));
   for (const char* name : {"use_rslora", "use_dora"})
     if (!value(name).is_null() && !value(name).is_boolean())
       problems.push_back(fmt::format("'{}' is no boolean", name));
@@ -199,7 +209,7 @@ CheckpointReader open_peft_folder(const fs::path& folder) {
   model.adapters.lora_dropout = config.value("lora_dropout", 0.0);
   if (config.value("use_rslora", false)) model.adapters.lora_scaling = LoraScaling::RankStabilized;
   model.adapters.dora = config.value("use_dora", false);
-  if (model.adapters.dora) model.adapters.lora_dropout = 0;  // it has no effect in use
+  if (config.value("init_lora_weights", json()) == kGaussian) model.adapters.lora_init = LoraInit::Gaussian;
 
   Manifest manifest;
   manifest.save_id = fmt::format("{:08x}", file->digest(64));
@@ -352,6 +362,8 @@ WrittenAdapters write_peft_folder(CheckpointReader& from, const fs::path& folder
                     {"lora_dropout", model.adapters.lora_dropout},
                     {"use_rslora", model.adapters.lora_scaling == LoraScaling::RankStabilized},
                     {"use_dora", model.adapters.dora},
+                    {"init_lora_weights",
+                     model.adapters.lora_init == LoraInit::Gaussian ? json(kGaussian) : json(true)},
                     {"fan_in_fan_out", transposed},
                     {"bias", "none"},
                     {"target_modules", targets}};

@@ -86,6 +86,8 @@ class Rows {
   Progress& item_of(int stage, int micro) { return item({ActionKind::F, stage, Action::kAll, micro}); }
   StageState& stage_of(const Action& action) { return stages_[static_cast<size_t>(action.stage)]; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
+  // Whether the stage runs a backward.
+  bool has_backward(int stage) const { return !shape_.forward_only && stage >= shape_.without_backward; }
   bool same_rank(int stage, int other) const {
     return stages_[static_cast<size_t>(stage)].rank == stages_[static_cast<size_t>(other)].rank;
   }
@@ -172,6 +174,11 @@ class Rows {
     progress.version = action.version;
   }
 
+  void require_backward(int stage) const {
+    require(stage >= shape_.without_backward, "is of a backward, which the first {} stages have not: {}",
+            shape_.without_backward, "none of their weights is trained");
+  }
+
   // Checks the order of blocks, from last to first; `next` is the block that must be next.
   void advance(const Action& action, int& next) const {
     require(action.block == Action::kAll ? next == stages_[static_cast<size_t>(action.stage)].blocks - 1
@@ -181,6 +188,7 @@ class Rows {
   }
 
   void input_gradient(const Action& action) {
+    require_backward(action.stage);
     Progress& progress = item(action);
     check_gathered(action);
     offloads_.check_read(at_, action, stage_of(action).blocks);
@@ -236,6 +244,7 @@ class Rows {
   void backward_message(const Action& action) {
     const bool send = action.kind == ActionKind::SendB;
     check_border(action, send ? action.stage - 1 : action.stage + 1);
+    require_backward(send ? action.stage - 1 : action.stage);
     if (send) require(item(action).input < 0, "comes before its data are computed");
     once(send ? item(action).sent_backward : item(action).received_backward);
   }
@@ -330,9 +339,11 @@ class Rows {
   void step(const Action& action) {
     StageState& stage = stage_of(action);
     const auto now = static_cast<size_t>(stage.steps);
-    require(stage.members[now] > 0, "has no gradient since the Step before");
-    require(complete(stage, 0), "comes before the last gradient: {} of {} micro-batches are complete",
-            stage.complete[0], stage.members[now]);
+    if (has_backward(action.stage)) {
+      require(stage.members[now] > 0, "has no gradient since the Step before");
+      require(complete(stage, 0), "comes before the last gradient: {} of {} micro-batches are complete",
+              stage.complete[0], stage.members[now]);
+    }
     require(!stage.reduces || stage.reduced[0] || is_each(shape_, action.stage, 0),
             "comes before the reduction of block 0");
     if (!shape_.bucket_ends.empty())
@@ -357,24 +368,26 @@ class Rows {
         bad_input("the plan is wrong: rank {} never reaches {}{}{}", stages_[s].rank, stage, what,
                   micro < 0 ? std::string() : std::to_string(micro));
     };
-    const bool backward = !shape_.forward_only;
+    const bool backward = has_backward(stage);
+    const bool sends = stage > 0 && has_backward(stage - 1);
     for (int micro = 0; micro < shape_.micros; ++micro) {
       const Progress& progress = item_of(stage, micro);
       missing(progress.forward, "F", micro);
       missing(!backward || progress.weight < 0, progress.input < 0 ? "W" : "B", micro);
       if (stage > 0 && !same_rank(stage, stage - 1)) {
         missing(progress.received_forward, "RECV_F", micro);
-        missing(!backward || progress.sent_backward, "SEND_B", micro);
+        missing(!sends || progress.sent_backward, "SEND_B", micro);
       }
       if (stage < last_stage() && !same_rank(stage, stage + 1)) {
         missing(progress.sent_forward, "SEND_F", micro);
         missing(!backward || progress.received_backward, "RECV_B", micro);
       }
-      if (backward && progress.batch != item_of(0, micro).batch)
-        bad_input("the plan is wrong: micro-batch {} is in Step {} of stage 0, but in Step {} of stage {}",
-                  micro, item_of(0, micro).batch + 1, progress.batch + 1, stage);
+      const int first = shape_.without_backward;
+      if (backward && progress.batch != item_of(first, micro).batch)
+        bad_input("the plan is wrong: micro-batch {} is in Step {} of stage {}, but in Step {} of stage {}",
+                  micro, item_of(first, micro).batch + 1, first, progress.batch + 1, stage);
     }
-    missing(!backward || stages_[s].all_steps > 0, "STEP", -1);
+    missing(shape_.forward_only || stages_[s].all_steps > 0, "STEP", -1);
   }
 
   const Plan& plan_;

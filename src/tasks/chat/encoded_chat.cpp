@@ -107,7 +107,7 @@ RenderedChat render_answers(const Conversation& conversation, const ChatTemplate
   try {
     RenderedChat rendered = chat.render(conversation.messages, false, conversation.variables);
     const PrefixSpans spans(conversation, chat, rendered.text);
-    if (chat.marks_answers()) {
+    if (chat.marks_answers(conversation.variables)) {
       if (conversation.answers_from > 0)
         rendered.answers = behind(rendered.answers, spans.of(conversation.answers_from).begin);
       return rendered;

@@ -80,27 +80,53 @@ bool has_generation_tag(std::string_view text) {
 
 }  // namespace
 
+// The line of trimmed white space at the border of a block is kept by an empty expression.
+std::string ChatTemplateSource::joined() const {
+  if (tools_text.empty()) return text;
+  static constexpr const char* kBorder = "{{ '' }}";
+  const auto without_last_line_end = [](const std::string& template_text) {
+    return template_text.ends_with('\n') ? template_text.substr(0, template_text.size() - 1) : template_text;
+  };
+  return fmt::format("{{% if tools is defined and tools is not none %}}{0}{1}{0}{{% else %}}{0}{2}{0}{{% endif %}}",
+                     kBorder, without_last_line_end(tools_text), without_last_line_end(text));
+}
+
 struct ChatTemplate::Compiled {
+  Compiled(const std::string& text, std::string from)
+      : where(std::move(from)), marks_answers(has_generation_tag(text)) {
+    std::array<char, 2048> why{};
+    const auto compile = reinterpret_cast<JinjaModuleCompile*>(
+        function_in(jinja_module(where), kJinjaModuleFile, "trifold_jinja_compile"));
+    module.reset(compile(text.data(), text.size(), why.data(), why.size()));
+    if (module != nullptr) return;
+    nlohmann::json answer;
+    try {
+      answer = parse_json(why.data(), where);
+    } catch (const Error&) {  // cut off, or not of the template
+      bad_input("the chat template {}: {}", where, why.data());
+    }
+    refuse(where, answer);
+  }
+
+  std::string where;
+  bool marks_answers;
   std::unique_ptr<JinjaModuleTemplate> module;
 };
 
 ChatTemplate::ChatTemplate(ChatTemplateSource source)
-    : source_(std::move(source)),
-      marks_answers_(has_generation_tag(source_.text)),
-      compiled_(std::make_unique<Compiled>()) {
-  std::array<char, 2048> why{};
-  const auto compile = reinterpret_cast<JinjaModuleCompile*>(
-      function_in(jinja_module(source_.where), kJinjaModuleFile, "trifold_jinja_compile"));
-  compiled_->module.reset(compile(source_.text.data(), source_.text.size(), why.data(), why.size()));
-  if (compiled_->module == nullptr) {
-    nlohmann::json answer;
-    try {
-      answer = parse_json(why.data(), source_.where);
-    } catch (const Error&) {  // cut off, or not of the template
-      bad_input("the chat template {}: {}", source_.where, why.data());
-    }
-    refuse(source_.where, answer);
-  }
+    : source_(std::move(source)), usual_(std::make_unique<Compiled>(source_.text, source_.where)) {
+  if (!source_.tools_text.empty())
+    with_tools_ = std::make_unique<Compiled>(source_.tools_text, source_.tools_where);
+}
+
+const ChatTemplate::Compiled& ChatTemplate::compiled_for(const nlohmann::ordered_json& variables) const {
+  const auto tools = variables.find("tools");
+  const bool given = tools != variables.end() && !tools->is_null();
+  return given && with_tools_ ? *with_tools_ : *usual_;
+}
+
+bool ChatTemplate::marks_answers(const nlohmann::ordered_json& variables) const {
+  return compiled_for(variables).marks_answers;
 }
 
 ChatTemplate::~ChatTemplate() = default;
@@ -118,13 +144,14 @@ RenderedChat ChatTemplate::render(const nlohmann::ordered_json& messages, bool a
   request["today"] = source_.today;
   const std::string text = json_text(request);
   std::string words;
-  compiled_->module->render(
+  const Compiled& compiled = compiled_for(variables);
+  compiled.module->render(
       text.data(), text.size(),
       [](void* to, const char* part, size_t size) { static_cast<std::string*>(to)->assign(part, size); },
       &words);
-  const nlohmann::json answer = parse_json(words, source_.where, kJsonLineLimits);
-  const JsonView view(answer, source_.where);
-  if (view.has("problem")) refuse(source_.where, answer);
+  const nlohmann::json answer = parse_json(words, compiled.where, kJsonLineLimits);
+  const JsonView view(answer, compiled.where);
+  if (view.has("problem")) refuse(compiled.where, answer);
   RenderedChat rendered{view.at("text").text(), {}};
   view.at("spans").each([&](const JsonView& span) {
     const std::vector<int64_t> ends = span.integers(0, std::ssize(rendered.text));

@@ -32,11 +32,17 @@ struct ChatTemplateSource {
   // What the template may ask for besides messages: "bos_token", "eos_token" and the model's other special tokens.
   nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object();
   std::string today = {};  // YYYY-MM-DD; empty: the present day
+  // The template for conversations with tools, if the model has another; empty: the same.
+  std::string tools_text = {}, tools_where = {};
+
+  // One template that writes what both write: for a file.
+  std::string joined() const;
 };
 
 // The template that `data` name by a file or by the name of one of the model's templates (--chat-template), or else the
 // model's own, in the folder of its tokenizer's file: chat_template.jinja, then the field chat_template of
-// tokenizer_config.json, a text or a list of named templates, of which "default" is taken. nullopt if there is none;
+// tokenizer_config.json, a text or a list of named templates, of which "default" is taken, and "tool_use" for
+// conversations with tools, as by transformers. nullopt if there is none;
 // BadInput for a template that is named and does not exist, or cannot be read.
 std::optional<ChatTemplateSource> find_chat_template(const DataConfig& data, const Tokenizer& tokenizer);
 // Finds the template as above. BadInput if there is none: `reader`, such as "--task chat", needs one.
@@ -60,19 +66,21 @@ class ChatTemplate {
 
   // `messages` are objects with "role" and "content", and whatever else the template reads. `variables`: further values
   // by name, such as {"tools": [...], "enable_thinking": false}; they win over special tokens. Members keep their order.
+  // With "tools" other than null, the template for tools is taken.
   // BadInput, with the line, if the template refuses the messages or fails. Callable from several threads at a time.
   RenderedChat render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object()) const;
 
-  // Whether the template has the tags {% generation %}.
-  bool marks_answers() const { return marks_answers_; }
+  // Whether the template for these variables has the tags {% generation %}.
+  bool marks_answers(const nlohmann::ordered_json& variables = nlohmann::ordered_json::object()) const;
   const ChatTemplateSource& source() const { return source_; }
 
  private:
   struct Compiled;
+  const Compiled& compiled_for(const nlohmann::ordered_json& variables) const;
+
   ChatTemplateSource source_;
-  bool marks_answers_;
-  std::unique_ptr<Compiled> compiled_;
+  std::unique_ptr<Compiled> usual_, with_tools_;  // with_tools_ is null if it is the same
 };
 
 // Whether templates can be rendered here: for a report about this installation.

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostTemplateBytes = int64_t{16} << 20;
 constexpr const char* kOtherTemplates = "additional_chat_templates";
 constexpr const char* kDefaultTemplate = "default";
+constexpr const char* kTemplateForTools = "tool_use";
 
 std::string read_template(const std::string& path) {
   std::string text = read_input_file(path, kMostTemplateBytes);
@@ -100,13 +101,14 @@ NamedTemplate named_template(const std::string& name, const std::map<std::string
 std::optional<ChatTemplateSource> find_chat_template(const DataConfig& data, const Tokenizer& tokenizer) {
   std::map<std::string, NamedTemplate> models;
   if (data.tokenizer_model) models = templates_beside(*data.tokenizer_model);
-  NamedTemplate chosen;
+  NamedTemplate chosen, for_tools;
   if (data.chat_template) {
     chosen = named_template(*data.chat_template, models);
   } else if (models.empty()) {
     return std::nullopt;
   } else if (const auto usual = models.find(kDefaultTemplate); usual != models.end()) {
     chosen = usual->second;
+    if (const auto tools = models.find(kTemplateForTools); tools != models.end()) for_tools = tools->second;
   } else {
     std::vector<std::string> names;
     for (const auto& known : models) names.push_back(known.first);
@@ -114,7 +116,8 @@ std::optional<ChatTemplateSource> find_chat_template(const DataConfig& data, con
               fmt::join(names, ", "), names.front());
   }
   return ChatTemplateSource{std::move(chosen.text), std::move(chosen.where),
-                            special_tokens_of(data, tokenizer), data.chat_date ? data.chat_date->text() : ""};
+                            special_tokens_of(data, tokenizer), data.chat_date ? data.chat_date->text() : "",
+                            std::move(for_tools.text), std::move(for_tools.where)};
 }
 
 ChatTemplateSource need_chat_template(const DataConfig& data, const Tokenizer& tokenizer,

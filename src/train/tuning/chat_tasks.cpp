@@ -137,7 +137,7 @@ void complete_chat(FinetuneConfig& config, const Tokenizer& tokenizer) {
   DataConfig& data = config.run.data;
   expect_template_tokens(data, "--task chat");
   if (!data.chat_date) data.chat_date = Day{todays_date()};
-  data.chat_template_text = need_chat_template(data, tokenizer, "--task chat").text;
+  data.chat_template_text = need_chat_template(data, tokenizer, "--task chat").joined();
 }
 
 std::unique_ptr<TaskData> read_chats(const std::string& path, const TaskContext& context) {

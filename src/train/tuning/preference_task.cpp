@@ -157,7 +157,7 @@ void complete_preferences(FinetuneConfig& config, const Tokenizer& tokenizer) {
   const std::optional<ChatTemplateSource> found = find_chat_template(data, tokenizer);
   if (!found) return;
   if (!data.chat_date) data.chat_date = Day{todays_date()};
-  data.chat_template_text = found->text;
+  data.chat_template_text = found->joined();
 }
 
 std::unique_ptr<TaskData> read_pairs(const std::string& path, const TaskContext& context) {

@@ -32,7 +32,8 @@ void add_adapters(OptionTable& table, AdapterConfig& adapters) {
       .add(
           "lora-targets", &adapters.lora_targets,
           "Layers with adapters, by name (query, key, value, attention.out, gate, mlp.up, mlp.down; qkv and gate_up for "
-          "one adapter of packed layers), by Hugging Face's name (q_proj, c_attn), or by a pattern "
+          "one adapter of packed layers; query_down, query_up, key_value_down and key_value_up of latent attention), by "
+          "Hugging Face's name (q_proj, c_attn), or by a pattern "
           "such as 'block.[0-3].mlp.*'.")
       .takes("NAME ...")
       .absent("all linear layers of attention and of feed-forward networks other than experts")
@@ -42,6 +43,11 @@ void add_adapters(OptionTable& table, AdapterConfig& adapters) {
           "lora-scaling", &adapters.lora_scaling,
           "Factor of the adapters: alpha / rank, or with rs alpha / sqrt(rank), which keeps the size of updates "
           "over ranks (rsLoRA).")
+      .only_with("lora-rank");
+  table
+      .add("lora-init", &adapters.lora_init,
+           "Initial values of the adapters' first factor: uniform numbers in +-1/sqrt(inputs) (kaiming), or normal "
+           "numbers of standard deviation 1/rank (gaussian). The second factor begins as zeros.")
       .only_with("lora-rank");
   table
       .add(
@@ -55,9 +61,7 @@ void add_adapters(OptionTable& table, AdapterConfig& adapters) {
           "dora", &adapters.dora,
           "Also train a magnitude of each output, by which the normalized rows of the adapted weight are scaled "
           "(DoRA).")
-      .only_with("lora-rank")
-      .excludes("lora-dropout", "because magnitudes scale the whole output, which no dropout reaches",
-                "leave out --lora-dropout");
+      .only_with("lora-rank");
 }
 
 void check_adapters(const ModelConfig& model, Problems& problems) {
