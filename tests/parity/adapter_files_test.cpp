@@ -66,7 +66,7 @@ PretrainConfig config_of(const json& run, const ModelConfig& model) {
   config.model = model;
   config.model.seq_length = run["length"];
   config.model.hidden_dropout = config.model.attention_dropout = 0;
-  config.model.moe_router_bias_update_rate = 0;  // transformers leaves it alone
+  if (model.num_experts) config.model.moe_router_bias_update_rate = 0;  // transformers leaves it alone
   config.batch.global_batch_size = config.batch.micro_batch_size = run["batch"].get<int64_t>();
   config.batch.train_iters = run["steps"];
   config.lr = {};
@@ -95,10 +95,7 @@ std::string their_name(const std::string& ours, bool llama) {
       {"attention.query_down", "self_attn.q_a_proj"},
       {"attention.query_up", "self_attn.q_b_proj"},
       {"attention.key_value_down", "self_attn.kv_a_proj_with_mqa"},
-      {"attention.key_value_up", "self_attn.kv_b_proj"},
-      {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
-      {"mlp.shared.up", "mlp.shared_experts.up_proj"},
-      {"mlp.shared.down", "mlp.shared_experts.down_proj"}};
+      {"attention.key_value_up", "self_attn.kv_b_proj"}};
   const size_t layer_end = ours.find('.', 6), last = ours.rfind('.');
   const std::string kind = ours.substr(last + 1);
   const auto module_of = [&](const std::string& name) {

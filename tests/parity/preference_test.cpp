@@ -8,6 +8,7 @@
 
 #include "nn/samples/pair_loss.h"
 #include "support/compare.h"
+#include "support/files.h"
 #include "support/training.h"
 #include "tasks/preference/pair_samples.h"
 #include "train/tuning/reference_values.h"
@@ -72,13 +73,13 @@ struct PairCurve {
 };
 
 PairCurve train_pairs(const PretrainConfig& asked, int64_t stop_after = 0, const std::string& load = "",
-                      const std::string& save = "") {
+                      const std::string& save = "", LoadPart part = LoadPart::All) {
   const PretrainConfig config = on_test_device(asked);
   const PairSamples data = samples_of(config);
   PairCurve curve;
   run_on_ranks(config.mesh, [&](Communicator& world) {
     Trainer trainer(world, config, data, &data);
-    if (!load.empty()) trainer.load(load);
+    if (!load.empty()) trainer.load(load, part);
     while (trainer.steps_done() < (stop_after > 0 ? stop_after : config.batch.train_iters))
       for (const StepReport& step : trainer.advance()) {
         if (world.rank() != 0) continue;
@@ -146,6 +147,28 @@ TEST(Preferences, HaveTheSameCurveOnEveryMesh) {
       SCOPED_TRACE(fmt::format("dp {} tp {} pp {} cp {} {} zero {} parts {}", mesh.dp, mesh.tp, mesh.pp,
                                mesh.cp, mesh.schedule, mesh.zero, mesh.head_parts));
       expect_close(train_pairs(mesh.of(run)), one, 1e-11);
+    }
+  }
+}
+
+// Adapters in all layers, and in the upper ones alone, below which nothing is computed backward, with and without
+// further stages that look up tokens.
+TEST(Preferences, TrainAdaptersOnEveryMesh) {
+  const TempDir folder;
+  const PretrainConfig base = pair_run();
+  train_pairs(base, 1, "", folder.file("base"));
+  for (const bool upper : {false, true}) {
+    PretrainConfig run = base;
+    run.model.adapters.lora_rank = 3;
+    run.model.adapters.lora_dropout = 0.1;
+    run.lr.lr = 0.03;
+    if (upper) run.model.adapters.lora_targets = {"block.[23].*"};
+    const PairCurve one = train_pairs(run, 0, folder.file("base"), "", LoadPart::Weights);
+    ASSERT_EQ(one.losses.size(), 4U);
+    for (const PairMesh& mesh : kPairMeshes) {
+      SCOPED_TRACE(fmt::format("upper {} dp {} tp {} pp {} cp {} {} zero {} parts {}", upper, mesh.dp, mesh.tp, mesh.pp,
+                               mesh.cp, mesh.schedule, mesh.zero, mesh.head_parts));
+      expect_close(train_pairs(mesh.of(run), 0, folder.file("base"), "", LoadPart::Weights), one, 1e-11);
     }
   }
 }

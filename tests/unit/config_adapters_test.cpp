@@ -54,6 +54,21 @@ TEST(AdapterTargets, HaveNamesAndPatterns) {
   EXPECT_EQ(adapted(packed), (Modules{"block.0.attention.qkv", "block.1.attention.qkv"}));
 }
 
+TEST(AdapterTargets, NameTheProductsOfLatentAttention) {
+  ModelConfig model = llama_with_adapters();
+  model.group_query_attention = false;
+  model.multi_latent_attention = true;
+  const Modules names = adapted(model);
+  EXPECT_EQ(Modules(names.begin(), names.begin() + 4),
+            (Modules{"block.0.attention.query", "block.0.attention.key_value_down",
+                     "block.0.attention.key_value_up", "block.0.attention.out"}));
+  model.q_lora_rank = 8;
+  model.adapters.lora_targets = {"q_a_proj", "q_b_proj", "kv_b_proj", "q_proj"};
+  EXPECT_EQ(adapted(model), (Modules{"block.0.attention.query_down", "block.0.attention.query_up",
+                                     "block.0.attention.key_value_up", "block.1.attention.query_down",
+                                     "block.1.attention.query_up", "block.1.attention.key_value_up"}));
+}
+
 TEST(AdapterScale, FollowsTheRank) {
   AdapterConfig adapters;
   adapters.lora_rank = 16;
@@ -77,6 +92,14 @@ std::string refused(const ModelConfig& model, const std::optional<std::string>& 
   return all;
 }
 
+TEST(AdapterOptions, OfTheFirstValuesNeedAdapters) {
+  ModelConfig model = llama_with_adapters();
+  model.adapters.lora_init = LoraInit::Gaussian;
+  EXPECT_EQ(refused(model), "");
+  model.adapters.lora_rank.reset();
+  EXPECT_NE(refused(model).find("--lora-init gaussian has no effect"), std::string::npos);
+}
+
 TEST(AdapterOptions, AreCheckedBeforeARun) {
   EXPECT_EQ(refused(llama_with_adapters()), "");
   EXPECT_NE(refused(llama_with_adapters(), {}).find("--lora-rank 4 freezes the weights of a trained model"),
@@ -89,7 +112,7 @@ TEST(AdapterOptions, AreCheckedBeforeARun) {
   ModelConfig model = llama_with_adapters();
   model.adapters.dora = true;
   model.adapters.lora_dropout = 0.1;
-  EXPECT_NE(refused(model).find("--dora is not possible with --lora-dropout 0.1"), std::string::npos);
+  EXPECT_EQ(refused(model), "");
   model = llama_with_adapters();
   model.adapters.lora_rank.reset();
   model.adapters.lora_alpha = 3;

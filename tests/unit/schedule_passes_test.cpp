@@ -280,7 +280,9 @@ TEST(DropBackward, TakesMessagesAndReductionsOfAPlanWithThem) {
       "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD@0,0STEP\n"
       "1RECV_F0,(1F0;1B0)OVERLAP_F_B,1SEND_B0,1REDUCE_GRAD@0,1STEP");
   EXPECT_EQ(to_string(drop_backward(plan, 1)),
-            "0F0,0SEND_F0,0STEP\n1RECV_F0,1F0,1B0,1REDUCE_GRAD@0,1STEP\n");
+            "0F0,0SEND_F0,0STEP\n1RECV_F0,(1F0;1B0)OVERLAP_F_B,1REDUCE_GRAD@0,1STEP\n");
+  EXPECT_EQ(to_string(drop_backward(parse_plan("0F0,(0F1;0B0)OVERLAP_F_B,1F0,1B0,0B1"), 1)),
+            "0F0,0F1,1F0,1B0\n");
   EXPECT_EQ(drop_backward(plan, 0), plan);
 }
 

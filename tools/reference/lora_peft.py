@@ -27,7 +27,7 @@ import golden_json  # noqa: E402
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-DEEPSEEK = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+DEEPSEEK = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
 CASES = {
     "llama_lora": ("hf_llama", dict(r=3, lora_alpha=6, target_modules=LLAMA)),
     "llama_rs": ("hf_llama", dict(r=4, lora_alpha=3, target_modules=["q_proj", "v_proj"], use_rslora=True)),
