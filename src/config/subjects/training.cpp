@@ -192,8 +192,8 @@ void add_factors(OptionTable& table, OptimizerConfig& optimizer) {
   table
       .add(
           "ema", &optimizer.ema,
-          "Keep an exponential average of the weights, with this decay per step; evaluate, generate and convert take "
-          "it with --load-ema.")
+          "Keep an exponential average of the weights, with this decay per step; evaluate, generate, serve "
+          "and convert take it with --load-ema.")
       .fraction()
       .absent("no average")
       .excludes("no-save-optim", "because the average is saved with the optimizer state",
