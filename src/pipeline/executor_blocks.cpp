@@ -134,8 +134,7 @@ void Executor::forward_block(const Action& action, StageState& state, Slot& slot
     message->memory.reset();  // the block allocates from it
   }
   KeptBlock* kept_block = slot.kept_block(static_cast<int>(index));
-  const bool passes =
-      keeps_for_backward_ && block.backward == BlockBackward::None && kept_block == nullptr;
+  const bool passes = block.backward == BlockBackward::None && kept_block == nullptr;
   if (kept_block != nullptr) offloading_.begin(*kept_block, stream_);
   compute(action, state, slot,
           {index, half.pair_scratch != nullptr ? *half.pair_scratch : flows_[0], &slot.output, half,
