@@ -87,6 +87,12 @@ double long_growth_of(RotatedPart part, const ModelConfig& config) {
   return whole == (part == RotatedPart::Whole) ? long_rope_growth(config) : 1;
 }
 
+// Whether norms of queries and keys follow the rotation. They undo a factor of the rotation, which must therefore not
+// become a factor of the scores.
+bool norms_follow(const ModelConfig& config) {
+  return config.qk_layernorm && config.qk_layernorm_after_rope && !config.multi_latent_attention;
+}
+
 }  // namespace
 
 std::vector<double> rotary_frequencies(const ModelConfig& config) {
@@ -107,11 +113,16 @@ std::vector<double> rotary_frequencies(const ModelConfig& config) {
 }
 
 double rotary_score_scale(const ModelConfig& config) {
+  if (norms_follow(config)) return 1;
   if (!stretched_as(RopeType::Yarn, config)) return square(long_growth_of(RotatedPart::Whole, config));
   return square(config.multi_latent_attention ? growth(config, config.mscale_all_dim) : yarn_growth(config));
 }
 
-double rotary_scale(const ModelConfig& config) { return long_growth_of(RotatedPart::Some, config); }
+double rotary_scale(const ModelConfig& config) {
+  if (!norms_follow(config)) return long_growth_of(RotatedPart::Some, config);
+  if (stretched_as(RopeType::Yarn, config)) return yarn_growth(config);
+  return stretched_as(RopeType::LongRope, config) ? long_rope_growth(config) : 1;
+}
 
 double rotary_key_scale(const ModelConfig& config) {
   if (!config.multi_latent_attention) return 1;

@@ -27,10 +27,12 @@ namespace trifold {
 std::vector<double> rotary_frequencies(const ModelConfig& config);
 
 // The factor of attention scores in addition to 1 / sqrt(width of a key): for YaRN c^2, or m(mscale_all_dim)^2 in
-// latent attention; for LongRoPE c^2 if heads are rotated whole; otherwise 1.
+// latent attention; for LongRoPE c^2 if heads are rotated whole; otherwise 1. 1 too if norms follow the rotation, which undo
+// such factors.
 double rotary_score_scale(const ModelConfig& config);
 
-// The factor of the rotated part of queries and of keys: c for LongRoPE if it is only a part of each head, otherwise 1.
+// The factor of the rotated part of queries and of keys: c for LongRoPE if it is only a part of each head, or if norms
+// follow the rotation, then for YaRN too; otherwise 1.
 double rotary_scale(const ModelConfig& config);
 
 // In latent attention, the factor of the rotated part of keys, and thereby of that part of the scores: c^2.

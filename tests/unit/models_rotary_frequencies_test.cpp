@@ -72,6 +72,17 @@ TEST(RotaryFrequencies, YarnSharpensAttention) {
   EXPECT_EQ(rotary_frequencies(model), rotary_frequencies(rope(32, 10000)));
 }
 
+// As transformers' HunYuan has it: the factor is of the rotation, and the norms behind it undo it.
+TEST(RotaryFrequencies, NormsBehindTheRotationUndoItsFactor) {
+  ModelConfig model = yarn(32, 10000, 256, 4);
+  model.qk_layernorm = true;
+  EXPECT_NEAR(rotary_score_scale(model), 1.2964769927807063, 1e-15);
+  EXPECT_EQ(rotary_scale(model), 1);
+  model.qk_layernorm_after_rope = true;
+  EXPECT_EQ(rotary_score_scale(model), 1);
+  EXPECT_NEAR(rotary_scale(model), std::sqrt(1.2964769927807063), 1e-15);
+}
+
 // As transformers' DeepseekV3Attention has it: all scores times m(mscale_all_dim)^2, and the rotated part of queries
 // and keys times m(mscale) / m(mscale_all_dim) each.
 TEST(RotaryFrequencies, YarnSharpensLatentAttentionInTwoParts) {
