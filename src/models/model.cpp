@@ -26,9 +26,8 @@ std::vector<int> Model::layers() const {
 }
 
 int Model::blocks_without_backward() const {
-  const auto first = std::find_if(blocks.begin(), blocks.end(), [](const Block& block) {
-    return block.backward != BlockBackward::None;
-  });
+  const auto first = std::find_if(blocks.begin(), blocks.end(),
+                                  [](const Block& block) { return block.backward != BlockBackward::None; });
   return static_cast<int>(first - blocks.begin());
 }
 

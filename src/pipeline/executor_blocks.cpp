@@ -258,8 +258,8 @@ BlockSpan span_of(const Action& action, const Stage& stage) {
 
 }  // namespace
 
-Executor::BlockUse Executor::backward_use(const StageBlock& block, size_t index, Arena& flow,
-                                          Tensor* through, const Half& half) {
+Executor::BlockUse Executor::backward_use(const StageBlock& block, size_t index, Arena& flow, Tensor* through,
+                                          const Half& half) {
   BlockUse use{index, flow, through, half};
   use.wants_dx = block.backward == BlockBackward::All;
   return use;
@@ -281,9 +281,8 @@ void Executor::whole_backward(const Action& action, const StepInputs& inputs, co
     if (part.backward != BlockBackward::None) {
       params_.enter(part.index, stream_);
       open_gradients(action.kind, state, index, inputs);
-      compute(action, state, slot, backward_use(part, index, flow, &slot.gradient, half), inputs, [&](Run& run) {
-        slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]);
-      });
+      compute(action, state, slot, backward_use(part, index, flow, &slot.gradient, half), inputs,
+              [&](Run& run) { slot.gradient = part.layer->backward(run, slot.gradient, slot.saved[index]); });
     }
     release_activations(slot, block);
   }
@@ -311,9 +310,9 @@ void Executor::input_backward(const Action& action, const StepInputs& inputs, co
     if (part.backward == BlockBackward::None) continue;
     params_.enter(part.index, stream_);
     open_gradients(action.kind, state, index, inputs);
-    compute(action, state, slot, backward_use(part, index, pending->memory, &slot.gradient, half), inputs, [&](Run& run) {
-      slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]);
-    });
+    compute(
+        action, state, slot, backward_use(part, index, pending->memory, &slot.gradient, half), inputs,
+        [&](Run& run) { slot.gradient = part.layer->backward_input(run, slot.gradient, slot.saved[index]); });
   }
   if (to == 0) pass_gradient(state, action.micro, slot.gradient);
 }

@@ -225,7 +225,8 @@ PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel&
   shape.tied = model.tied_stages();
   shape.lookups.assign(model.rank_of_stage.begin(),
                        model.rank_of_stage.begin() + static_cast<std::ptrdiff_t>(model.lookups().size()));
-  while (model.stages[static_cast<size_t>(shape.without_backward)].end <= model.model.blocks_without_backward())
+  while (model.stages[static_cast<size_t>(shape.without_backward)].end <=
+         model.model.blocks_without_backward())
     ++shape.without_backward;
   for (size_t stage = 0; stage < model.stages.size(); ++stage) {
     shape.blocks.push_back(model.stages[stage].size());

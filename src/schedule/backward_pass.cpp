@@ -9,10 +9,10 @@ namespace {
 // Whether the action computes, moves or sums gradients of the first `stages` stages.
 bool is_backward_of_first(const Action& action, int stages) {
   const bool to_them = action.stage <= stages && action.kind == ActionKind::SendB;
-  const bool theirs = action.stage < stages &&
-                      (is_backward(action.kind) || action.kind == ActionKind::RecvB ||
-                       action.kind == ActionKind::ReduceGrad || action.kind == ActionKind::Fetch ||
-                       action.kind == ActionKind::Offload);
+  const bool theirs =
+      action.stage < stages && (is_backward(action.kind) || action.kind == ActionKind::RecvB ||
+                                action.kind == ActionKind::ReduceGrad || action.kind == ActionKind::Fetch ||
+                                action.kind == ActionKind::Offload);
   return to_them || theirs;
 }
 

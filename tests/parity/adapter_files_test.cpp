@@ -103,8 +103,7 @@ std::string their_name(const std::string& ours, bool llama) {
     return latent != kLatent.end() ? latent->second : (llama ? kLlama : kGpt2).at(name);
   };
   return "base_model.model." + std::string(llama ? "model.layers." : "transformer.h.") +
-         ours.substr(6, layer_end - 6) + "." +
-         module_of(ours.substr(layer_end + 1, last - layer_end - 1)) +
+         ours.substr(6, layer_end - 6) + "." + module_of(ours.substr(layer_end + 1, last - layer_end - 1)) +
          (kind == "lora_a"   ? ".lora_A.weight"
           : kind == "lora_b" ? ".lora_B.weight"
                              : ".lora_magnitude_vector");

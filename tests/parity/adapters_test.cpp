@@ -191,9 +191,8 @@ TEST(AdaptersOfUpperLayers, NeedLessMemoryAsPlanned) {
   config = adapted(config);
   const auto activations = [](const PretrainConfig& run) {
     size_t most = 0;
-    compare_with_plan(run, [&](Trainer& trainer, const MemoryReport& planned) {
-      expect_planned_memory(trainer, planned);
-    });
+    compare_with_plan(
+        run, [&](Trainer& trainer, const MemoryReport& planned) { expect_planned_memory(trainer, planned); });
     for (const MemoryReport& rank : plan_of(run).memory) most = std::max(most, rank.predicted_activations);
     return most;
   };

@@ -166,8 +166,8 @@ TEST(Preferences, TrainAdaptersOnEveryMesh) {
     const PairCurve one = train_pairs(run, 0, folder.file("base"), "", LoadPart::Weights);
     ASSERT_EQ(one.losses.size(), 4U);
     for (const PairMesh& mesh : kPairMeshes) {
-      SCOPED_TRACE(fmt::format("upper {} dp {} tp {} pp {} cp {} {} zero {} parts {}", upper, mesh.dp, mesh.tp, mesh.pp,
-                               mesh.cp, mesh.schedule, mesh.zero, mesh.head_parts));
+      SCOPED_TRACE(fmt::format("upper {} dp {} tp {} pp {} cp {} {} zero {} parts {}", upper, mesh.dp,
+                               mesh.tp, mesh.pp, mesh.cp, mesh.schedule, mesh.zero, mesh.head_parts));
       expect_close(train_pairs(mesh.of(run), 0, folder.file("base"), "", LoadPart::Weights), one, 1e-11);
     }
   }

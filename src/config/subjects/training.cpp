@@ -190,10 +190,9 @@ void add_factors(OptionTable& table, OptimizerConfig& optimizer) {
       .only_with(When("weight-decay", kAboveZero).or_when("weight-decay-incr-style", "linear|cosine"),
                  "because there is no weight decay");
   table
-      .add(
-          "ema", &optimizer.ema,
-          "Keep an exponential average of the weights, with this decay per step; evaluate, generate, serve "
-          "and convert take it with --load-ema.")
+      .add("ema", &optimizer.ema,
+           "Keep an exponential average of the weights, with this decay per step; evaluate, generate, serve "
+           "and convert take it with --load-ema.")
       .fraction()
       .absent("no average")
       .excludes("no-save-optim", "because the average is saved with the optimizer state",

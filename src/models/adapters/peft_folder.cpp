@@ -353,20 +353,20 @@ WrittenAdapters write_peft_folder(CheckpointReader& from, const fs::path& folder
   file.finish();
   const json& state = from.meta().state;
   const json base = state.contains(kFrozenWeights) ? state[kFrozenWeights].value("path", json()) : json();
-  const json config{{"peft_type", "LORA"},
-                    {"task_type", family_of_model(model).causal ? json("CAUSAL_LM") : json()},
-                    {"base_model_name_or_path", base},
-                    {"inference_mode", true},
-                    {"r", rank},
-                    {"lora_alpha", model.adapters.lora_alpha.value_or(static_cast<double>(rank))},
-                    {"lora_dropout", model.adapters.lora_dropout},
-                    {"use_rslora", model.adapters.lora_scaling == LoraScaling::RankStabilized},
-                    {"use_dora", model.adapters.dora},
-                    {"init_lora_weights",
-                     model.adapters.lora_init == LoraInit::Gaussian ? json(kGaussian) : json(true)},
-                    {"fan_in_fan_out", transposed},
-                    {"bias", "none"},
-                    {"target_modules", targets}};
+  const json config{
+      {"peft_type", "LORA"},
+      {"task_type", family_of_model(model).causal ? json("CAUSAL_LM") : json()},
+      {"base_model_name_or_path", base},
+      {"inference_mode", true},
+      {"r", rank},
+      {"lora_alpha", model.adapters.lora_alpha.value_or(static_cast<double>(rank))},
+      {"lora_dropout", model.adapters.lora_dropout},
+      {"use_rslora", model.adapters.lora_scaling == LoraScaling::RankStabilized},
+      {"use_dora", model.adapters.dora},
+      {"init_lora_weights", model.adapters.lora_init == LoraInit::Gaussian ? json(kGaussian) : json(true)},
+      {"fan_in_fan_out", transposed},
+      {"bias", "none"},
+      {"target_modules", targets}};
   write_text(folder / kPeftConfigName, json_text(config, 2) + "\n");
   return done;
 }

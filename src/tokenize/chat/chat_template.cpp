@@ -87,8 +87,9 @@ std::string ChatTemplateSource::joined() const {
   const auto without_last_line_end = [](const std::string& template_text) {
     return template_text.ends_with('\n') ? template_text.substr(0, template_text.size() - 1) : template_text;
   };
-  return fmt::format("{{% if tools is defined and tools is not none %}}{0}{1}{0}{{% else %}}{0}{2}{0}{{% endif %}}",
-                     kBorder, without_last_line_end(tools_text), without_last_line_end(text));
+  return fmt::format(
+      "{{% if tools is defined and tools is not none %}}{0}{1}{0}{{% else %}}{0}{2}{0}{{% endif %}}", kBorder,
+      without_last_line_end(tools_text), without_last_line_end(text));
 }
 
 struct ChatTemplate::Compiled {

@@ -115,9 +115,12 @@ std::optional<ChatTemplateSource> find_chat_template(const DataConfig& data, con
     bad_input("the model has the chat templates {} and none is its default: name one, --chat-template {}",
               fmt::join(names, ", "), names.front());
   }
-  return ChatTemplateSource{std::move(chosen.text), std::move(chosen.where),
-                            special_tokens_of(data, tokenizer), data.chat_date ? data.chat_date->text() : "",
-                            std::move(for_tools.text), std::move(for_tools.where)};
+  return ChatTemplateSource{std::move(chosen.text),
+                            std::move(chosen.where),
+                            special_tokens_of(data, tokenizer),
+                            data.chat_date ? data.chat_date->text() : "",
+                            std::move(for_tools.text),
+                            std::move(for_tools.where)};
 }
 
 ChatTemplateSource need_chat_template(const DataConfig& data, const Tokenizer& tokenizer,

@@ -45,9 +45,10 @@ void add_adapters(OptionTable& table, AdapterConfig& adapters) {
           "over ranks (rsLoRA).")
       .only_with("lora-rank");
   table
-      .add("lora-init", &adapters.lora_init,
-           "Initial values of the adapters' first factor: uniform numbers in +-1/sqrt(inputs) (kaiming), or normal "
-           "numbers of standard deviation 1/rank (gaussian). The second factor begins as zeros.")
+      .add(
+          "lora-init", &adapters.lora_init,
+          "Initial values of the adapters' first factor: uniform numbers in +-1/sqrt(inputs) (kaiming), or normal "
+          "numbers of standard deviation 1/rank (gaussian). The second factor begins as zeros.")
       .only_with("lora-rank");
   table
       .add(
