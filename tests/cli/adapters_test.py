@@ -89,6 +89,10 @@ class Adapters(ProgramTest):
         self.pretrain("--load", "base", *LORA, "--train-iters", 6, "--ema", 0.5, "--save", "run")
         self.trifold("convert", "--load", "run", "--load-ema", "--save", "merged", "--merge-adapters")
         self.trifold("generate", "--load", "run", "--load-ema", "--max-new-tokens", 4)
+        (self.folder / "texts.jsonl").write_text('{"text": "What is read"}\n')
+        for file, which in ("weights.jsonl", ()), ("averages.jsonl", ("--load-ema",)):
+            self.trifold("evaluate", "--load", "run", "--task", "texts.jsonl", "--log-likelihoods", file, *which)
+        self.assertNotEqual(*((self.folder / file).read_text() for file in ("weights.jsonl", "averages.jsonl")))
 
     def test_a_folder_that_names_itself(self):
         (self.folder / "peft").mkdir()
