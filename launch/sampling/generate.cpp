@@ -41,10 +41,10 @@ int run(const GenerateConfig& config, Ranks& ranks) {
                            {},
                            config.load_ema};
   with_sampled_model(config.load, config.data, place, ranks, [&](const SampledModel& model) {
+    if (config.chat) return talk(config, model);
     const CheckpointModel& from = model.checkpoint;
     say(stderr, fmt::format("model       {}, step {}, {} tokens at most; {}\n", printable(from.directory),
                             from.step, model.sampler.window(), cache_line(model.sampler)));
-    if (config.chat) return talk(config, model);
     for (int64_t sample = 0; sample < config.num_samples; ++sample) {
       if (config.num_samples > 1) fmt::print("{}--- sample {} ---\n", sample == 0 ? "" : "\n", sample + 1);
       print_sample(model, config, sample);
