@@ -207,7 +207,8 @@ TEST_P(Peft, GivesTheSameTraining) {
   convert.dtype = DType::F32;  // not the type of the frozen weights, which have 16 bits in one model
   export_model(whole, convert);
   EXPECT_LT(relative_error(loss_of(convert.save, config, data), loss), 1e-6);
-  EXPECT_LT(relative_error(loss, run["loss_after"].get<double>()), 1e-4);
+  // After ten updates in f32; a router's choice may turn on the last bits.
+  EXPECT_LT(relative_error(loss, run["loss_after"].get<double>()), config.model.num_experts ? 1e-3 : 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, Peft,
