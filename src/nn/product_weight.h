@@ -12,8 +12,9 @@ namespace trifold {
 
 class ProductWeight {
  public:
-  // The dim of the weight [..., outputs, inputs] that the mesh cuts. Blocks of a quantized weight lie along the other one.
-  enum class Cut { Outputs, Inputs };
+  // The dim of the weight [..., outputs, inputs] that the tensor axis cuts. Blocks of a quantized weight lie along the
+  // inputs, unless these are cut.
+  enum class Cut { Outputs, Inputs, None };
 
   // For a parameter that was declared before. It is quantized if the builder's adapters say so and it is frozen.
   ProductWeight(BlockBuilder& builder, ParamId id, Cut cut);
