@@ -42,14 +42,8 @@ LatentProjections::Latent LatentProjections::make_latent(BlockBuilder& builder, 
   const ProductWeight down(
       builder, builder.replicated(layer + ".weight", {rank + more, shape_.width}, shape_.init, true),
       ProductWeight::Cut::None);
-  Latent latent{rank,
-                more,
-                down,
-                LowRank(builder, layer, down, 1, LowRank::Cut::None),
-                {},
-                builder.slot(),
-                builder.slot(),
-                builder.slot()};
+  Latent latent{rank, more,           down,           LowRank(builder, layer, down, 1, LowRank::Cut::None),
+                {},   builder.slot(), builder.slot(), builder.slot()};
   if (shape_.norm)
     latent.norm.emplace(builder, name + "_norm", rank,
                         NormForm{*shape_.norm, shape_.norm_eps, shape_.gain_offset, shape_.norm_bias});
@@ -63,7 +57,8 @@ LatentProjections::Up LatentProjections::make_up(BlockBuilder& builder, std::str
       builder, builder.sharded(name + ".weight", {heads_.heads * columns, in}, 0, shape_.init, true),
       ProductWeight::Cut::Outputs);
   LowRank adapters(builder, name, weight, 1, LowRank::Cut::Outputs);
-  return {std::move(name), weight, heads_.local * columns, builder.slot(), std::move(adapters), builder.slot()};
+  return {std::move(name),     weight,        heads_.local * columns, builder.slot(),
+          std::move(adapters), builder.slot()};
 }
 
 LatentHeads LatentProjections::heads_of_rank() const {

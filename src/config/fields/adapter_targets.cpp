@@ -14,11 +14,21 @@ constexpr std::string_view kBlocks = "block.";  // layers of modules for further
 
 // Names in Hugging Face's models, and ours.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"q_proj", "query"},         {"k_proj", "key"},           {"v_proj", "value"},
-    {"o_proj", "attention.out"}, {"c_proj", "attention.out"}, {"c_proj", "mlp.down"},
-    {"c_attn", "qkv"},           {"c_fc", "mlp.up"},          {"gate_proj", "gate"},
-    {"up_proj", "mlp.up"},       {"down_proj", "mlp.down"},   {"gate_up_proj", "gate_up"},
-    {"q_a_proj", "query_down"},  {"q_b_proj", "query_up"},    {"kv_a_proj_with_mqa", "key_value_down"},
+    {"q_proj", "query"},
+    {"k_proj", "key"},
+    {"v_proj", "value"},
+    {"o_proj", "attention.out"},
+    {"c_proj", "attention.out"},
+    {"c_proj", "mlp.down"},
+    {"c_attn", "qkv"},
+    {"c_fc", "mlp.up"},
+    {"gate_proj", "gate"},
+    {"up_proj", "mlp.up"},
+    {"down_proj", "mlp.down"},
+    {"gate_up_proj", "gate_up"},
+    {"q_a_proj", "query_down"},
+    {"q_b_proj", "query_up"},
+    {"kv_a_proj_with_mqa", "key_value_down"},
     {"kv_b_proj", "key_value_up"}};
 
 bool ends_with_name(std::string_view module, std::string_view name) {

@@ -93,7 +93,8 @@ struct Names<BaseWeights> {
 enum class LoraInit { Kaiming, Gaussian };
 template <>
 struct Names<LoraInit> {
-  static constexpr Named<LoraInit> kAll[] = {{LoraInit::Kaiming, "kaiming"}, {LoraInit::Gaussian, "gaussian"}};
+  static constexpr Named<LoraInit> kAll[] = {{LoraInit::Kaiming, "kaiming"},
+                                             {LoraInit::Gaussian, "gaussian"}};
 };
 
 // How the router of a mixture of experts turns logits into scores.
