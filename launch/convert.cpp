@@ -22,7 +22,7 @@
 #include "models/folders/open_model.h"
 #include "models/hugging_face/hugging_face.h"
 #include "recommend/trained_recommender.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::launch {
 

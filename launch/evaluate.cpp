@@ -21,11 +21,11 @@
 #include "run/ranks.h"
 #include "run/terms.h"
 #include "text/corpus.h"
-#include "train/checkpoint_model.h"
 #include "train/class_counts.h"
 #include "train/evaluation.h"
 #include "train/position_losses.h"
 #include "train/pretrain.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::launch {
 

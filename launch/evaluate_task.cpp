@@ -20,11 +20,11 @@
 #include "monitor/json_log.h"
 #include "run/ranks.h"
 #include "run/terms.h"
-#include "train/checkpoint_model.h"
 #include "train/evaluation.h"
 #include "train/judge/likelihoods.h"
 #include "train/judge/task_scores.h"
 #include "train/sampling/continuation.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::launch {
 

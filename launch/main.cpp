@@ -28,7 +28,7 @@
 #include "models/folders/open_model.h"
 #include "run/command_files.h"
 #include "run/ranks.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace {
 

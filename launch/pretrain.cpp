@@ -6,7 +6,7 @@
 #include "convert/convert.h"
 #include "launch/commands.h"
 #include "launch/faults/fault_test.h"
-#include "launch/plan_search.h"
+#include "launch/planning/plan_search.h"
 #include "launch/training.h"
 
 namespace trifold::launch {

@@ -8,8 +8,8 @@
 #include "core/function_ref.h"
 #include "run/ranks.h"
 #include "tokenize/tokenizer.h"
-#include "train/checkpoint_model.h"
 #include "train/sampling/sampler.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::launch {
 

@@ -20,7 +20,7 @@
 #include "models/language_family.h"
 #include "tasks/bert_samples.h"
 #include "tokenize/tokenizer.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

@@ -12,7 +12,7 @@
 #include "models/adapters/adapter_modules.h"
 #include "models/adapters/peft_folder.h"
 #include "models/folders/open_model.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

@@ -11,7 +11,7 @@
 #include "convert/tensor_files.h"
 #include "files/scratch_folder.h"
 #include "graph/model_file.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

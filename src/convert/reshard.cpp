@@ -16,7 +16,7 @@
 #include "mesh/mesh_sizes.h"
 #include "plan/step_plan.h"
 #include "recommend/recommender.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "config/fields/config.h"
-#include "train/checkpoint_model.h"
 #include "train/pretrain.h"
+#include "train/start/checkpoint_model.h"
 #include "train/tuning/tuning_task.h"
 
 namespace trifold {

@@ -22,10 +22,10 @@
 #include "run/ranks.h"
 #include "tasks/bert_samples.h"
 #include "text/corpus.h"
-#include "train/checkpoint_model.h"
 #include "train/mock_text.h"
-#include "train/model_start.h"
 #include "train/sampling/continuation.h"
+#include "train/start/checkpoint_model.h"
+#include "train/start/model_start.h"
 
 namespace trifold {
 

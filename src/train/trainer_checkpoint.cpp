@@ -24,11 +24,11 @@
 #include "run/checks/replica_check.h"
 #include "run/tensors_on_host.h"
 #include "tokenize/chat/chat_template.h"
-#include "train/checkpoint_model.h"
-#include "train/quantized_weights.h"
+#include "train/start/checkpoint_model.h"
+#include "train/start/quantized_weights.h"
+#include "train/start/upcycling.h"
 #include "train/stored_state.h"
 #include "train/trainer.h"
-#include "train/upcycling.h"
 
 namespace trifold {
 

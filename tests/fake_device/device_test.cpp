@@ -8,8 +8,8 @@
 
 #include "bench/bench.h"
 #include "fake_device/runs.h"
-#include "train/checkpoint_model.h"
 #include "train/evaluation.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

@@ -18,7 +18,7 @@
 #include "support/files.h"
 #include "support/test_data.h"
 #include "support/training.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

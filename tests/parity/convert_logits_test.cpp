@@ -8,7 +8,7 @@
 #include "models/gpt.h"
 #include "parity/convert_folders.h"
 #include "parity/hugging_face_golden.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

@@ -13,7 +13,7 @@
 #include "parity/hugging_face_golden.h"
 #include "support/test_data.h"
 #include "support/training.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

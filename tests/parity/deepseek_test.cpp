@@ -8,7 +8,7 @@
 #include "convert/convert.h"
 #include "parity/hugging_face_golden.h"
 #include "support/compare.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

@@ -8,8 +8,8 @@
 #include "support/compare.h"
 #include "support/files.h"
 #include "support/training.h"
-#include "train/checkpoint_model.h"
 #include "train/evaluation.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

@@ -11,8 +11,8 @@
 #include "models/folders/open_model.h"
 #include "nn/context/attention_core.h"
 #include "parity/hugging_face_golden.h"
-#include "train/checkpoint_model.h"
 #include "train/sampling/continuation.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

@@ -14,7 +14,7 @@
 #include "support/files.h"
 #include "support/planned_memory.h"
 #include "support/training.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "config/commands/validate.h"
 #include "config/options/bounds.h"
 #include "config/options/problems.h"
-#include "config/subjects/goodput.h"
+#include "config/subjects/planning/goodput.h"
 #include "config/subjects/recommenders/recommender.h"
 #include "config/subjects/training.h"
 

@@ -6,8 +6,8 @@
 
 #include "config/commands/option_tables.h"
 #include "config/options/problems.h"
-#include "config/subjects/plan.h"
-#include "config/subjects/rehearse.h"
+#include "config/subjects/planning/plan.h"
+#include "config/subjects/planning/rehearse.h"
 
 namespace trifold {
 

@@ -17,7 +17,7 @@
 #include "config/subjects/mesh.h"
 #include "config/subjects/model.h"
 #include "config/subjects/model_family.h"
-#include "config/subjects/plan.h"
+#include "config/subjects/planning/plan.h"
 #include "config/subjects/precision.h"
 #include "config/subjects/scaling/ramps.h"
 #include "config/subjects/schedule.h"

@@ -143,8 +143,9 @@ struct CheckpointConfig {
   std::optional<int64_t> ckpt_step;      // the checkpoint of `load` to read; absent: the newest
   bool no_load_optim = false;            // continue from `load` with a new optimizer state
   bool no_save_optim = false;            // save no optimizer state
-  bool moe_use_upcycling = false;  // `load` is a dense model; every expert becomes a copy (train/upcycling.h)
-  bool async_save = false;         // write while training continues
+  bool moe_use_upcycling =
+      false;                // `load` is a dense model; every expert becomes a copy (train/start/upcycling.h)
+  bool async_save = false;  // write while training continues
   std::optional<int> save_retain;  // number of newest good checkpoints to keep; absent: all
   bool save_best = false;          // save and mark the model after each evaluation that is the best so far
   OnSaveError on_save_error = OnSaveError::Stop;

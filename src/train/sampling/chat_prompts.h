@@ -9,7 +9,7 @@
 
 #include "tokenize/chat/chat_template.h"
 #include "tokenize/tokenizer.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

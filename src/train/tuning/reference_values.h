@@ -10,7 +10,7 @@
 
 #include "config/fields/config.h"
 #include "data/batch.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

@@ -12,8 +12,8 @@
 #include "run/metrics.h"
 #include "text/training_text.h"
 #include "tokenize/tokenizer.h"
-#include "train/checkpoint_model.h"
 #include "train/replica.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

@@ -1,4 +1,4 @@
-#include "train/model_start.h"
+#include "train/start/model_start.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@
 #include "optim/update_rule.h"
 #include "run/checkpoint_data.h"
 #include "run/job.h"
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 namespace trifold {
 

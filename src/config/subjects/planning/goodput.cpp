@@ -1,4 +1,4 @@
-#include "config/subjects/goodput.h"
+#include "config/subjects/planning/goodput.h"
 
 #include "config/options/bounds.h"
 

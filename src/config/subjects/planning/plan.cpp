@@ -1,4 +1,4 @@
-#include "config/subjects/plan.h"
+#include "config/subjects/planning/plan.h"
 
 #include "config/options/bounds.h"
 

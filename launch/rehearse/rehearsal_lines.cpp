@@ -1,4 +1,4 @@
-#include "launch/rehearsal_lines.h"
+#include "launch/rehearse/rehearsal_lines.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

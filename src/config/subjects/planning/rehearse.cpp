@@ -1,4 +1,4 @@
-#include "config/subjects/rehearse.h"
+#include "config/subjects/planning/rehearse.h"
 
 #include "config/options/bounds.h"
 

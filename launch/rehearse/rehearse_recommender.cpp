@@ -9,7 +9,7 @@
 #include "core/read_json.h"
 #include "files/output_files.h"
 #include "launch/commands.h"
-#include "launch/rehearsal_lines.h"
+#include "launch/rehearse/rehearsal_lines.h"
 #include "recommend/planning/host_fit.h"
 #include "rehearse/rehearsal_report.h"
 #include "rehearse/rehearse_recommender.h"

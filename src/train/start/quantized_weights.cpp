@@ -1,4 +1,4 @@
-#include "train/quantized_weights.h"
+#include "train/start/quantized_weights.h"
 
 #include <optional>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "train/checkpoint_model.h"
+#include "train/start/checkpoint_model.h"
 
 #include <utility>
 #include <vector>
@@ -17,7 +17,7 @@
 #include "models/adapters/adapter_modules.h"
 #include "models/folders/open_model.h"
 #include "run/tensors_on_host.h"
-#include "train/quantized_weights.h"
+#include "train/start/quantized_weights.h"
 
 namespace trifold {
 

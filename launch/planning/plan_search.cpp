@@ -1,4 +1,4 @@
-#include "launch/plan_search.h"
+#include "launch/planning/plan_search.h"
 #include "core/read_json.h"
 
 #include <fmt/core.h>

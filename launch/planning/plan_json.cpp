@@ -1,4 +1,4 @@
-#include "launch/plan_json.h"
+#include "launch/planning/plan_json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "launch/goodput_lines.h"
+#include "launch/planning/goodput_lines.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/upcycling.h"
+#include "train/start/upcycling.h"
 
 #include <string_view>
 
