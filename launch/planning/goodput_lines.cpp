@@ -70,7 +70,7 @@ std::vector<std::string> shortage_lines(const GoodputReport& report, const Goodp
   return lines;
 }
 
-Json parts_json(const RunForecast& forecast) {
+Json run_parts_json(const RunForecast& forecast) {
   const RunSeconds& time = forecast.seconds;
   const double all = time.all();
   return {{"goodput", time.goodput()},
@@ -122,8 +122,8 @@ Json to_json(const GoodputReport& report) {
     rows.push_back({{"save_interval", row.interval},
                     {"seconds", static_cast<double>(row.interval) * report.costs.step},
                     {"closed_form", row.steady},
-                    {"waits", parts_json(row.waiting)},
-                    {"shrinks", report.smaller.empty() ? Json() : parts_json(row.shrinking)}});
+                    {"waits", run_parts_json(row.waiting)},
+                    {"shrinks", report.smaller.empty() ? Json() : run_parts_json(row.shrinking)}});
   Json smaller = Json::array();
   for (const SmallerMesh& mesh : report.smaller)
     smaller.push_back(
