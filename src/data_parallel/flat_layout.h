@@ -90,7 +90,7 @@ class FlatLayout {
   // Elements of trained units, which come first, and of one slice of each.
   int64_t trained_elements() const { return trained_elements_; }
   int64_t trained_shard_elements() const { return trained_shard_elements_; }
-  // Elements before those of quantized units, which come last, and of one slice of each unit.
+  // Elements before the quantized units, which come last, with one slice of each unit.
   int64_t plain_elements() const { return plain_elements_; }
   int64_t plain_shard_elements() const { return plain_shard_elements_; }
   // Bytes of elements [begin, end) of the flat buffers, or of the buffers of slices, if weights have the type `dtype`.

@@ -29,7 +29,7 @@ class ProductWeight {
 
  private:
   ParamId id_;
-  Shape shape_;  // of this rank's part
+  Shape shape_;  // part of this rank
   std::optional<QuantizedForm> quantized_;
 };
 

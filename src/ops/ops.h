@@ -77,7 +77,7 @@ struct RandomRounding {
   PhiloxKey key;
   int64_t begin = 0, width = 1, stride = 1;
   int64_t first = 0;
-  SmallFloat format = SmallFloat::Signed;  // of a result in 8 bits
+  SmallFloat format = SmallFloat::Signed;  // type of a result in 8 bits
 };
 
 // Softmax attention over packed projections. Row (b * seq + t) of `qkv` holds `heads` query heads, then
@@ -361,7 +361,7 @@ struct OpTable {
   // y = one of the two neighbours of x in the type of y, the upper one with the probability with which the mean of y is x.
   // y bf16, or u8 with the codes of which.format; x f32, of one length.
   void (*round_randomly)(Stream&, Tensor y, Tensor x, const RandomRounding& which);
-  // y f32 = the numbers whose codes are x, u8.
+  // y f32 = the values whose codes are x, u8.
   void (*widen_small)(Stream&, Tensor y, Tensor x, SmallFloat format);
   // y = the elements of a quantized matrix, f32 numbers rounded to the type of y. y [form.rows, form.columns]; stored u8
   // [form.bytes()], at an address that is a multiple of 16

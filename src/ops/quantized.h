@@ -29,7 +29,7 @@ constexpr int64_t kQuantizedBlock = 64;
 
 struct QuantizedForm {
   QuantizedType type = QuantizedType::Nf4;
-  int64_t rows = 0, columns = 0;  // of this rank
+  int64_t rows = 0, columns = 0;  // part of this rank
   // Rows of one matrix: rows / matrix_rows matrices follow each other. Only blocks along columns ask for it, which do not
   // cross matrices.
   int64_t matrix_rows = 0;

@@ -19,7 +19,7 @@ const OpTable& ops_of(ComputeDevice device, const Communicator& world, const Cud
 // The tuning of matrix products on this rank's CUDA device.
 ProductTuning& products_of(const Communicator& world);
 
-// The mode of a stream for `world`'s communicators: those that only enqueue are asynchronous, others need a thread.
+// The mode of a stream for `world`'s communicators: communicators that only enqueue are asynchronous, others need a thread.
 Stream::Mode comm_mode(const Communicator& world);
 
 // The operation table that thread ranks share.

@@ -111,7 +111,7 @@ using UnitsOfBlocks = std::vector<std::vector<std::vector<WeightUnit>>>;
 // For weights that are sharded over the data axis (ZeRO stage 3): splits F, B and I into blocks, and puts an UNSHARD
 // before a block that reads weights which are not gathered and a RESHARD after the last block that reads them for a
 // while. Units are gathered `ahead` units early, so that gathering overlaps with computation. B and I read the units in
-// `read_by_b`, which lacks those of blocks without a backward. W reads only the units in `read_by_w`, the weights of
+// `read_by_b`, which lacks the units of blocks without a backward. W reads only the units in `read_by_w`, the weights of
 // blocks that recompute something in W, and is split on stages that have some; otherwise W reads no weights. Must be the last pass. If the row already has UNSHARD and RESHARD of whole stages, they decide: the
 // units of a stage are gathered for as long as the row says, and again after a Step.
 RankPlan add_residency(const RankPlan& row, const UnitsOfBlocks& units, int ahead,

@@ -8,7 +8,7 @@ int64_t turned_of(const LatentProjectionsShape& shape) {
   return 2 * static_cast<int64_t>(shape.rotary_frequencies.size());
 }
 
-// Copies `columns` columns of x, from column `from` on, to those of y from column `to` on.
+// Copies `columns` columns of x, from column `from` on, to y, from column `to` on.
 void copy_part(const Run& run, Tensor y, int64_t to, Tensor x, int64_t from, int64_t columns) {
   if (columns == 0) return;
   const ColumnCopy copy = column_copy(to, from, columns);

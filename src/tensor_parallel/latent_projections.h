@@ -14,7 +14,7 @@
 //   <name>.key_value_down.weight   A and K, [r + turned, C]
 //   <name>.key_value_norm.gain
 //   <name>.key_value_up.weight     B
-// Each product may have low-rank adapters (low_rank.h); those of A and K are one module, key_value_down.
+// Each product may have low-rank adapters (low_rank.h); A and K have one module, key_value_down.
 //
 // Queries, keys and values are packed with the same width (OpTable::latent_heads): values, usually shorter than keys,
 // are padded with zeros. With keys of 192 columns and values of 128, this costs a fifth more products in attention and

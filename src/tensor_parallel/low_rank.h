@@ -75,7 +75,7 @@ class LowRank {
   std::vector<Module> modules_;
   ProductWeight weight_;
   Cut cut_;
-  int row_part_ = 0;  // of the rows on this rank
+  int row_part_ = 0;  // index of this rank's part of the rows
   int64_t rank_ = 0;
   int64_t columns_ = 0;  // columns of y on this rank
   double factor_ = 0;    // s

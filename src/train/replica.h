@@ -21,7 +21,7 @@ class Replica {
   // Collective over `world`, which must outlive the replica. `model` and `mesh` must be resolved. Weights are zero
   // until they are loaded or an optimizer initialises them. `seed` keys dropout. `stage_ranks` assigns stages to ranks.
   // `weight_versions` is indexed by pipeline rank, as in ParamStore; empty: one version each. `precision` selects the
-  // kind of products on a device; `dtype` is the type of weights. `ops` are the operations; null: those of --device.
+  // kind of products on a device; `dtype` is the type of weights. `ops` are the operations; null: the table of --device.
   // BadInput if the model has fewer blocks than there are stages.
   Replica(Communicator& world, const MeshConfig& mesh, const ModelConfig& model, DType dtype, uint64_t seed,
           StageRanks stage_ranks = {}, const ZeroConfig& zero = {},

@@ -38,7 +38,7 @@ class Trainer final : public Savable {
  public:
   // Collective over `world`. `config` must be resolved and valid, and `planned` are its plans; if its order was searched
   // for, all ranks use rank 0's plan. `train` and `valid` (may be null) must outlive the trainer. `ops` are its operations;
-  // null: those of --device.
+  // null: the table of --device.
   Trainer(Communicator& world, const PretrainConfig& config, PlannedRuns planned, const DataSource& train,
           const DataSource* valid, const OpTable* ops = nullptr);
   // Makes the plans itself.
