@@ -191,7 +191,8 @@ Tensor TransformerBlock::compute_backward(Run& run, Tensor dy, Saved& saved, boo
   Tensor dx;
   if (!run.wants_dx && !(first_norm_ && first_norm_->trains(run))) {
     inner.wants_dx = false;
-    if (first_norm_ && selective_) qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved));
+    if (first_norm_ && selective_ && qkv_->reads_input())
+      qkv_->set_input(saved, first_norm_->repeat(recompute_run, saved, narrows_first(run)));
     backward_of(inner, *qkv_, dqkv);
     end_half();
     return dx;
