@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "zero/quantized_segment.h"
-
 namespace trifold {
 
 UnitBuffers buffers_of_units(const FlatLayout& layout, std::span<const std::pair<int, int>> together,
@@ -269,13 +267,9 @@ void ParamStore::restart_at(int version) {
 
 void ParamStore::initialise(uint64_t seed, Stream& stream) {
   for (const FlatLayout::Unit& unit : layout_.units()) {
+    if (unit.quantized) continue;  // frozen: zeros, as in initialise_segment, until they are loaded
     const auto slice = options_.sharded ? std::optional(groups_.slice(unit.data)) : std::nullopt;
     for (const FlatLayout::Segment& segment : layout_.segments(unit, slice)) {
-      if (unit.quantized) {
-        initialise_quantized(layout_, segment, owned(segment), seed, ops_, stream);
-        release(segment);
-        continue;
-      }
       for (int64_t begin = 0; begin < segment.count; begin += kOffloadWindow) {
         const FlatLayout::Segment part = part_of(segment, begin, begin + kOffloadWindow);
         initialise_segment(layout_, part, owned(part), seed, ops_, stream);

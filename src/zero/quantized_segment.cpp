@@ -106,16 +106,4 @@ void fill_quantized(const FlatLayout& layout, const FlatLayout::Segment& segment
   }
 }
 
-void initialise_quantized(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor stored,
-                          uint64_t seed, const OpTable& ops, Stream& stream) {
-  ParamSpec spec = layout.params()[segment.id];
-  fill_quantized(
-      layout, segment, stored,
-      [&](const Rect& box, Tensor values) {
-        spec.shard.local = box;
-        initialise(spec, values, seed, stream.pool());
-      },
-      ops, stream);
-}
-
 }  // namespace trifold

@@ -17,8 +17,4 @@ using ReadBox = FunctionRef<void(const Rect& box, Tensor values)>;
 void fill_quantized(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor stored, ReadBox read,
                     const OpTable& ops, Stream& stream);
 
-// Fills it with the parameter's initial values.
-void initialise_quantized(const FlatLayout& layout, const FlatLayout::Segment& segment, Tensor stored,
-                          uint64_t seed, const OpTable& ops, Stream& stream);
-
 }  // namespace trifold

@@ -6,7 +6,6 @@
 
 #include "data_parallel/grad_norm.h"
 #include "optim/param_factors.h"
-#include "zero/quantized_segment.h"
 
 namespace trifold {
 
@@ -113,10 +112,6 @@ ShardedOptimizer::ShardedOptimizer(const FlatLayout& layout, const Mesh& mesh, P
       });
     for (const FlatLayout::Segment& segment : frozen_) {
       initialise_segment(layout, segment, weights_.owned(segment), seed, ops, stream);
-      weights_.release(segment);
-    }
-    for (const FlatLayout::Segment& segment : quantized_) {
-      initialise_quantized(layout, segment, weights_.owned(segment), seed, ops, stream);
       weights_.release(segment);
     }
     refresh_weights(stream);

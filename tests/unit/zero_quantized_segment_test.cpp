@@ -8,6 +8,7 @@
 #include "config/fields/model_config.h"
 #include "nn/product_weight.h"
 #include "support/ranks.h"
+#include "zero/param_store.h"
 
 namespace trifold {
 namespace {
@@ -37,17 +38,23 @@ const FlatLayout::Unit& quantized_unit(const FlatLayout& layout) {
   fail("no unit is quantized");
 }
 
-// The bytes of a unit, filled slice by slice.
+// The bytes of a unit, filled slice by slice with random values.
 std::vector<uint8_t> bytes_of(const FlatLayout& layout, int slices) {
   const FlatLayout::Unit& unit = quantized_unit(layout);
   std::vector<uint8_t> bytes(static_cast<size_t>(unit.elements()));
   OwnStream stream;
+  ThreadPool pool(1);
   for (int slice = 0; slice < slices; ++slice)
     for (const FlatLayout::Segment& segment :
          layout.segments(unit, slices == 1 ? std::nullopt : std::optional(slice)))
-      initialise_quantized(layout, segment,
-                           {bytes.data() + (segment.flat - unit.begin), DType::U8, {segment.count}}, 3,
-                           cpu_ops(), stream);
+      fill_quantized(
+          layout, segment, {bytes.data() + (segment.flat - unit.begin), DType::U8, {segment.count}},
+          [&](const Rect& box, Tensor values) {
+            ParamSpec spec = layout.params()[segment.id];
+            spec.shard.local = box;
+            initialise(spec, values, 3, pool);
+          },
+          cpu_ops(), stream);
   return bytes;
 }
 
@@ -79,6 +86,23 @@ TEST(QuantizedSegments, AreUnitsOfBytesBehindAllOthers) {
   EXPECT_EQ(layout.shard_bytes(0, layout.shard_elements(), DType::BF16),
             static_cast<size_t>(2 * layout.plain_shard_elements() + unit.elements() / 2));
   EXPECT_EQ(layout.largest_slice_bytes(DType::F64), static_cast<size_t>(unit.elements() / 2));
+}
+
+// Random numbers that are quantized, only to be replaced by those of the model's files, take minutes.
+TEST(QuantizedSegments, AreZerosUntilTheyAreFilled) {
+  const FlatLayout layout = layout_of(BaseWeights::Nf4, 1);
+  test::run_ranks(1, [&](Communicator& world) {
+    const Mesh mesh(world, {{Axis::Dp, 1}});
+    const DataGroups groups(mesh, 1, layout.params());
+    OwnStream stream;
+    ParamStore weights(layout, groups, cpu_ops(), DType::F32, ParamStore::Options{}, stream);
+    weights.initialise(3, stream);
+    for (const FlatLayout::Segment& segment : layout.segments(quantized_unit(layout), {})) {
+      const Tensor stored = weights.owned(segment);
+      EXPECT_EQ(std::count(stored.as<uint8_t>(), stored.as<uint8_t>() + segment.count, 0), segment.count);
+    }
+    EXPECT_EQ(weights.weight(layout.params().find("norm")).as<float>()[0], 1);
+  });
 }
 
 TEST(QuantizedSegments, NameWhatCannotBeQuantized) {
