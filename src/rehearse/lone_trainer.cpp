@@ -31,6 +31,7 @@ RunSpec first_step_of(const PlannedRuns& planned) { return planned.first().run()
 LoneTrainer::LoneTrainer(const PretrainConfig& config, const PlannedRuns& planned, const DataSource& train,
                          const RunStart* start, int rank, const RehearseOptions& options, const OpTable* ops)
     : start_(start),
+      other_batch_(options.other_batch || options.micro_batches.has_value()),
       train_iters_(config.batch.train_iters),
       peers_(first_step_of(planned), coords_of(rank, mesh_sizes(config.mesh)), options.machine,
              options.expert_load),
@@ -45,7 +46,7 @@ std::vector<std::string> LoneTrainer::load() {
   if (start_ == nullptr || !start_->from) return {};
   const std::string path =
       start_->may_fall_back ? checkpoint_of(*start_).directory().string() : *start_->from;
-  std::vector<std::string> lines = trainer_->load(path, start_->part, start_->new_optimizer);
+  std::vector<std::string> lines = trainer_->load(path, start_->part, start_->new_optimizer, other_batch_);
   lines.insert(lines.begin(), fmt::format("{}: this rank's part of {}", path,
                                           start_->part == LoadPart::All && !start_->new_optimizer
                                               ? "the weights and of the optimizer's state"

@@ -38,6 +38,7 @@ class LoneTrainer final : public LoneRank {
 
  private:
   const RunStart* start_;
+  bool other_batch_;  // than a checkpoint's
   int64_t train_iters_;
   AbsentCallCounts calls_;
   AbsentTrainers peers_;

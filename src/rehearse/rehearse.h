@@ -15,6 +15,8 @@ struct RehearseOptions {
   int64_t steps = 3;
   // Micro-batches of the rank in a step; absent: all of the configuration's.
   std::optional<int64_t> micro_batches = {};
+  // Whether the caller has changed the global batch too, so that it may differ from the checkpoint's.
+  bool other_batch = false;
   // Prices collectives and messages: MeasuredCall::planned_seconds. Absent: they have no price.
   std::optional<PlannedMachine> machine = {};
   // Whether calls take their planned time on their stream (--wait planned); needs `machine`.

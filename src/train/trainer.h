@@ -82,11 +82,11 @@ class Trainer final : public Savable {
 
   // Continues from the newest checkpoint under (or the one at) `path`, of the same model on any mesh and in any type
   // (rounded to nearest where that is narrower), or loads its weights only. With `new_optimizer` it continues without the
-  // optimizer state. Returns the differences from the
-  // configuration that wrote the checkpoint, one line each. Collective: a failure of one rank (a damaged file, say) is
-  // an Error on all, after which another checkpoint may be loaded.
+  // optimizer state. `other_batch`: the global batch may differ from the checkpoint's, as in a rehearsal of a smaller
+  // step. Returns the differences from the configuration that wrote the checkpoint, one line each. Collective: a failure
+  // of one rank (a damaged file, say) is an Error on all, after which another checkpoint may be loaded.
   std::vector<std::string> load(const std::string& path, LoadPart part = LoadPart::All,
-                                bool new_optimizer = false);
+                                bool new_optimizer = false, bool other_batch = false);
 
   // Shows every step, repeated ones included, to `watch` (null: none): for tests that make a step fail.
   void watch(StepWatch* watch) { watch_ = watch; }

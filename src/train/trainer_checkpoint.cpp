@@ -197,7 +197,8 @@ void Trainer::begin_adapters(std::vector<NamedTensor>& wanted, CheckpointReader&
   });
 }
 
-std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, bool new_optimizer) {
+std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, bool new_optimizer,
+                                       bool other_batch) {
   std::optional<CheckpointReader> reader;
   bool averaged = false;
   gather_texts(replica_.world(), "loading " + path, [&]() -> std::string {
@@ -205,7 +206,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     compare_checkpoint_model(reader->meta().model, to_json(config_.model), part);
     if (part == LoadPart::All) check_state(reader->meta(), config_.model, reader->directory().string());
     // Only whole passes may have ended with a smaller batch.
-    check(part != LoadPart::All || config_.batch.pass_samples ||
+    check(other_batch || part != LoadPart::All || config_.batch.pass_samples ||
               reader->meta().consumed_samples == run_.batch_sizes.samples_of(reader->meta().step),
           "{} was trained with another global batch size", reader->directory().string());
     TensorsOnHost host(checkpoint_tensors(true), replica_.ops(), replica_.compute());
