@@ -104,9 +104,17 @@ class Measuring {
 void measure(LoneRank& rank, AbsentCallCounts& calls, int64_t steps, RehearsedRank& result) {
   Measuring measuring(rank, calls, result);
   result.loaded = rank.load();
-  if (rank.steps_left() > 1) measuring.step(Measuring::Timed::Nothing);
-  for (int64_t step = 0; step < steps && rank.steps_left() > 0; ++step)
-    measuring.step(step % 2 == 0 ? Measuring::Timed::Actions : Measuring::Timed::Whole);
+  // A plan of more steps than are asked for is long enough for the costs of a beginning not to matter.
+  if (rank.steps_at_once() <= steps && rank.steps_left() > rank.steps_at_once())
+    measuring.step(Measuring::Timed::Nothing);
+  const int64_t before = result.steps;
+  auto timed = Measuring::Timed::Actions;
+  while (result.steps - before < steps && rank.steps_left() > 0) {
+    measuring.step(timed);
+    timed = timed == Measuring::Timed::Actions ? Measuring::Timed::Whole : Measuring::Timed::Actions;
+  }
+  if (result.steps == before)
+    result.notes.emplace_back("nothing was measured: no step of the run was left to measure");
 }
 
 }  // namespace trifold

@@ -16,7 +16,7 @@ class LoneRank {
   virtual ~LoneRank() = default;
   // Loads what the run would load; returns a line for each thing loaded.
   virtual std::vector<std::string> load() { return {}; }
-  // Trains the next step, or the steps of one plan, whose number is steps_at_once().
+  // Trains the next step, or the steps of one plan, whose number steps_at_once() is, before and after.
   virtual void advance() = 0;
   virtual int64_t steps_at_once() const { return 1; }
   // The steps until the end of the run.
@@ -36,10 +36,12 @@ class LoneRank {
   LoneRank& operator=(const LoneRank&) = default;
 };
 
-// Loads, trains one step that is not measured, then `steps` more (fewer if the run ends earlier; its only step is measured),
-// and writes what was held and how long everything took to `result`, as far as it gets. Of the measured steps every second
-// one, the first included, is timed action by action, each alone; the others are timed as a whole, as they overlap. `calls`
-// counts the rank's calls; result.resident_bytes is the resident memory before the rank was built.
+// Loads, trains one plan (a step, or the steps_at_once() of an asynchronous schedule) that is not measured, then further
+// ones until `steps` steps are measured (fewer if the run ends earlier), and writes what was held and how long everything
+// took to `result`, as far as it gets. The first plan is measured if it is the run's only one or has more than `steps`
+// steps. Of the measured plans every second one, the first included, is timed action by action, each alone; the others are
+// timed as a whole, as they overlap. `calls` counts the rank's calls; result.resident_bytes is the resident memory before
+// the rank was built.
 void measure(LoneRank& rank, AbsentCallCounts& calls, int64_t steps, RehearsedRank& result);
 
 // The calls of one step, by the names of their axes.

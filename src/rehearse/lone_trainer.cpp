@@ -40,6 +40,7 @@ LoneTrainer::LoneTrainer(const PretrainConfig& config, const PlannedRuns& planne
   world_->record_in(recorder_);
   trainer_.emplace(*world_, config, planned, train, nullptr, ops);
   peers_.set_weights(trainer_->replica().weights());
+  last_steps_ = trainer_->steps_at_once();
 }
 
 std::vector<std::string> LoneTrainer::load() {
@@ -47,6 +48,7 @@ std::vector<std::string> LoneTrainer::load() {
   const std::string path =
       start_->may_fall_back ? checkpoint_of(*start_).directory().string() : *start_->from;
   std::vector<std::string> lines = trainer_->load(path, start_->part, start_->new_optimizer, other_batch_);
+  last_steps_ = trainer_->steps_at_once();
   lines.insert(lines.begin(), fmt::format("{}: this rank's part of {}", path,
                                           start_->part == LoadPart::All && !start_->new_optimizer
                                               ? "the weights and of the optimizer's state"

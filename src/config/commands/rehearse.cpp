@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "config/commands/option_tables.h"
+#include "config/fields/pipeline_choice.h"
 #include "config/options/problems.h"
+#include "config/subjects/mesh.h"
 #include "config/subjects/planning/plan.h"
 #include "config/subjects/planning/rehearse.h"
 
@@ -74,12 +76,34 @@ int64_t least_steps(const LrConfig& lr, int64_t steps) {
       {steps, lr.lr_warmup_iters + lr.lr_wsd_decay_iters.value_or(0) + 1, lr.lr_decay_iters.value_or(0)});
 }
 
+// Steps that a rehearsal measures between two drains of an asynchronous schedule, if no window is given: with them even
+// the first stage keeps all its versions of the weights, so that memory is the memory of a longer window.
+int64_t short_window(const PretrainConfig& run, const RehearseConfig& rehearse) {
+  const int64_t ranks = std::max(run.mesh.pipeline_model_parallel_size, 1);
+  const int64_t samples = std::max<int64_t>(1, run.batch.micro_batch_size * data_parallel_size(run.mesh));
+  const int64_t micros =
+      rehearse.micro_batches.value_or(run.batch.global_batch_size.value_or(samples) / samples);
+  const int64_t window = 2 + (ranks - 1) / std::max<int64_t>(1, micros);
+  const int64_t length = run.batch.train_iters;  // 1: not given
+  return length > 1 ? std::min(window, length) : window;
+}
+
+// The steps of a rehearsal, which runs whole windows of an asynchronous schedule: one that is not measured, and then
+// at least rehearse.steps.
+int64_t steps_to_run(const PretrainConfig& run, const RehearseConfig& rehearse) {
+  const int64_t window = std::max<int64_t>(1, run.pipeline.async_window.value_or(1));
+  return window * (1 + (rehearse.steps + window - 1) / window);
+}
+
 // The run of a rehearsal, which like a plan can do without data and without a length.
 PretrainConfig run_of(const RehearsePretrainConfig& config) {
   PretrainConfig run = config.plan.run;
   BatchConfig& batch = run.batch;
   if (!names_data(run.data)) run.data.mock_data = true;
-  const int64_t steps = config.rehearse.steps + 1;
+  const auto schedule = chosen_schedule(run.pipeline);
+  if (schedule && is_async(*schedule) && !run.pipeline.async_window)
+    run.pipeline.async_window = short_window(run, config.rehearse);
+  const int64_t steps = steps_to_run(run, config.rehearse);
   if (batch.train_iters == PlanConfig().run.batch.train_iters && !batch.train_epochs && !batch.train_samples)
     batch.train_iters = least_steps(run.lr, steps);
   return run;
