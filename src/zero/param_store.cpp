@@ -292,8 +292,16 @@ bool ParamStore::holds(const void* memory) const {
   const auto inside = [at](const Buffer& buffer) {
     return at >= buffer.data() && at < buffer.data() + buffer.bytes();
   };
-  return inside(frozen_) || std::any_of(versions_.begin(), versions_.end(),
-                                        [&](const auto& version) { return inside(version->buffer); });
+  return inside(frozen_) || inside(quantized_) ||
+         std::any_of(versions_.begin(), versions_.end(),
+                     [&](const auto& version) { return inside(version->buffer); });
+}
+
+bool ParamStore::gathers(const void* memory) const {
+  const auto* at = static_cast<const std::byte*>(memory);
+  return std::any_of(buffers_.begin(), buffers_.end(), [at](const UnitBuffer& buffer) {
+    return at >= buffer.memory.data() && at < buffer.memory.data() + buffer.memory.bytes();
+  });
 }
 
 }  // namespace trifold

@@ -104,6 +104,8 @@ class ParamStore final : public ParamSource {
   bool sharded() const { return options_.sharded; }
   // Whether an address is in the memory of weights that are held whole.
   bool holds(const void* memory) const;
+  // Whether an address is in the memory of gathered weights.
+  bool gathers(const void* memory) const;
   DType dtype() const { return dtype_; }
 
  private:
