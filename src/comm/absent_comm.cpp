@@ -204,15 +204,17 @@ void AbsentCommunicator::enqueue(const char* name, int hops, const Tensor& tenso
 
 // inout = the sum over all ranks of what is this rank's part in it.
 void AbsentCommunicator::add_peers(const Tensor& sum, Reduce reduction, Stream& stream) const {
-  if (reduction != Reduce::Sum || size() == 1 || sum.elements() == 0) return;
+  if (reduction != Reduce::Sum || sum.elements() == 0) return;
   const bool is_control = in_host_memory(stream) && (is_integer(sum.dtype) || sum.dtype == DType::F64);
+  if (is_control && sum.dtype == DType::F64 && world_->peers.sum(group_, size(), sum)) return;
+  if (size() == 1) return;
   if (!is_control) {
     if (!is_integer(sum.dtype)) world_->values.scale(stream, sum, std::sqrt(static_cast<double>(size())));
     return;
   }
   if (sum.dtype == DType::I64) return multiply<int64_t>(sum, size());
   if (sum.dtype == DType::I32) return multiply<int32_t>(sum, size());
-  if (!world_->peers.sum(group_, size(), sum)) multiply<double>(sum, size());
+  multiply<double>(sum, size());
 }
 
 void AbsentCommunicator::all_reduce(Tensor inout, Reduce reduction, Stream& stream) {
@@ -237,7 +239,8 @@ void AbsentCommunicator::gather_peers(const Tensor& out, const Tensor& in, Strea
   const bool in_place = mine.data == in.data;
   AbsentValues::copy(stream, mine.data, in.data, in.bytes());
   if (size() == 1 || (in_place && world_->peers.keeps(out))) return;
-  const Tensor said = is_integer(in.dtype) ? world_->peers.gathered(group_, size(), in) : Tensor{};
+  const Tensor shown{in_host_memory(stream) ? in.data : nullptr, in.dtype, in.shape};
+  const Tensor said = is_integer(in.dtype) ? world_->peers.gathered(group_, size(), shown) : Tensor{};
   check(said.rank() == 0 || said.elements() == out.elements(), "absent ranks say {} numbers, not {}",
         said.elements(), out.elements());
   for (int rank = 0; rank < size(); ++rank) {
@@ -245,6 +248,8 @@ void AbsentCommunicator::gather_peers(const Tensor& out, const Tensor& in, Strea
     const Tensor to = out.flat(rank * part, (rank + 1) * part);
     if (said.rank() > 0)
       AbsentValues::copy(stream, to.data, said.flat(rank * part, (rank + 1) * part).data, to.bytes());
+    else if (in.dtype == DType::U8 && world_->peers.zeros(out))
+      world_->values.draw(stream, to, AbsentScale::Unit, 0);
     else
       world_->values.repeat(stream, to, mine);
   }

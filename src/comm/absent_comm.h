@@ -7,7 +7,9 @@
 //     several numbers stay valid; a message is drawn from N(0, 1), or from N(0, 2^-24) on a communicator of gradients
 //     (kGradientsGroup), unless this rank sends one at the same time. A sum over n ranks is this rank's part times
 //     sqrt(n), the scale of a sum of independent parts.
-//   * Integers, bytes and f64 numbers of the host, with which ranks agree, are as if every peer said what this rank
+//   * Bytes that hold floats, as those of quantized weights do, are zeros where AbsentPeers::zeros says so: a part of this
+//     rank put elsewhere would have its scales at other places.
+//   * Integers, other bytes and f64 numbers of the host, with which ranks agree, are as if every peer said what this rank
 //     says: a sum over n ranks is n times the number. AbsentPeers may say something else.
 //   * What arrives depends on (seed, communicator, number of the call) only, so runs repeat.
 //
@@ -34,10 +36,11 @@ class AbsentPeers {
   virtual ~AbsentPeers() = default;
   // Seconds that a collective or an exchange takes; the other members of `call` are those of a planned communicator.
   virtual double seconds(const Work& /*call*/) const { return 0; }
-  // Turns f64 numbers of this rank, in host memory, into their sum over `ranks` ranks. False: each adds the same.
+  // Turns f64 numbers of this rank, in host memory, into their sum over `ranks` ranks, which may be 1: what this rank
+  // says may itself depend on absent ranks. False: each adds the same.
   virtual bool sum(unsigned /*group*/, int /*ranks*/, Tensor /*numbers*/) const { return false; }
-  // Integers that each rank contributes to an all_gather, in rank order, in host memory that stays valid; `mine` has the
-  // shape of this rank's. Without dims: each says the same as this rank.
+  // Integers that each rank contributes to an all_gather, in rank order, in host memory that stays valid; `mine` are
+  // this rank's, without data if they are in a device's memory. Without dims: each says the same as this rank.
   virtual Tensor gathered(unsigned /*group*/, int /*ranks*/, const Tensor& /*mine*/) const { return {}; }
   // Fills `out`, integers in host memory, with the rows that arrive in an all_to_all, out_rows[r] of them from rank r; this
   // rank's own are overwritten. False: peer r sends what this rank sends to it.
@@ -46,6 +49,9 @@ class AbsentPeers {
   }
   // Whether the peers' parts of an all_gather into `out`, in place, stay as they are.
   virtual bool keeps(const Tensor& /*out*/) const { return false; }
+  // Whether the peers' bytes in an all_gather into `out` are zeros: bytes of quantized weights have scales among them,
+  // which must be finite.
+  virtual bool zeros(const Tensor& /*out*/) const { return false; }
 };
 
 // The calls of one kind on communicators of one group.

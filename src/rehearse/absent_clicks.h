@@ -1,7 +1,7 @@
 // AbsentClicks: what the absent ranks of a recommender's mesh would ask of a rank that runs alone. Their samples have
-// bags as long as the bags that this rank reads; their ids are drawn from a Zipf law over the rows of each table, and
-// packed as real ranks pack them (embedding/id_exchange.h), so a shard gets the ids of its rows. A few batches are made
-// when the object is constructed, so that no step waits for them, and are sent in turn.
+// bags as long as the bags of the first share of the first global batch; their ids are drawn from a Zipf law over the rows
+// of each table, and packed as real ranks pack them (embedding/id_exchange.h), so a shard gets the ids of its rows. A few
+// batches are made when the object is constructed, so that no step waits for them, and are sent in turn.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@ AbsentTrainers::AbsentTrainers(const RunSpec& run, const MeshCoords& coords,
                                const std::optional<PlannedMachine>& machine, double expert_load)
     : tokens_(static_cast<double>(run.global_batch_size * run.model.seq_length)),
       first_loss_(std::log(static_cast<double>(std::max<int64_t>(2, run.model.vocab_size.value_or(2))))),
-      data_ranks_(mesh_sizes(run.mesh).ranks(kDataAxes)) {
+      data_ranks_(mesh_sizes(run.mesh).ranks(kDataAxes)),
+      cut_vocabulary_(mesh_sizes(run.mesh)[Axis::Tp] > 1 || run.mesh.pipeline_vocab_parts > 1) {
   if (machine) prices_.emplace(*machine, run);
   if (run.model.num_experts && mesh_sizes(run.mesh).ranks(kExpertShareAxes) > 1)
     announce_rows(run, coords, expert_load);
@@ -53,16 +54,27 @@ bool AbsentTrainers::sum(unsigned group, int /*ranks*/, Tensor numbers) const {
     for (int64_t k = 0; k < kLossNumbers; ++k) sums[k] *= data_ranks_;
     // If this rank's part of the vocabulary, of which peers repeat the sums, is all padding, no token has a probability,
     // and the loss is not finite. Gradients are, or the norm's check finds them.
-    const bool knows_loss = sums[1] > 0 && std::isfinite(sums[0]);
+    const bool knows_loss = sums[1] > 0 && (std::isfinite(sums[0]) || !cut_vocabulary_);
     if (!knows_loss) sums[0] = (sums[1] > 0 ? sums[1] : tokens_) * first_loss_;
     if (sums[1] == 0) sums[1] = tokens_;
   }
   return true;
 }
 
+namespace {
+
+// Begins of rows, in order; the indices of tokens, which the same ranks gather, may be as many. Unknown: they may be.
+bool may_be_begins(const Tensor& numbers) {
+  if (numbers.data == nullptr) return true;
+  const auto* first = numbers.as<int32_t>();
+  return first[0] == 0 && std::is_sorted(first, first + numbers.elements());
+}
+
+}  // namespace
+
 Tensor AbsentTrainers::gathered(unsigned group, int ranks, const Tensor& mine) const {
   if (rows_.empty() || AxisSet::of_bits(group) != kExpertShareAxes || mine.dtype != DType::I32 ||
-      mine.elements() != announced_)
+      mine.elements() != announced_ || !may_be_begins(mine))
     return {};
   return {const_cast<int32_t*>(rows_.data()), DType::I32, {ranks, announced_}};
 }

@@ -30,6 +30,7 @@ class AbsentTrainers final : public AbsentPeers {
   bool sum(unsigned group, int ranks, Tensor numbers) const override;
   Tensor gathered(unsigned group, int ranks, const Tensor& mine) const override;
   bool keeps(const Tensor& out) const override { return weights_ != nullptr && weights_->holds(out.data); }
+  bool zeros(const Tensor& out) const override { return weights_ != nullptr && weights_->gathers(out.data); }
 
  private:
   void announce_rows(const RunSpec& run, const MeshCoords& coords, double load);
@@ -38,6 +39,7 @@ class AbsentTrainers final : public AbsentPeers {
   double tokens_;      // of a global batch
   double first_loss_;  // of a token, with random weights
   int data_ranks_;
+  bool cut_vocabulary_;  // whether this rank has only a part of the vocabulary
   std::vector<int32_t>
       rows_;  // [ranks that share experts, experts + 1] where each expert's rows begin; empty: none share
   int64_t announced_ = 0;  // experts + 1

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "mesh/mesh_sizes.h"
 #include "plan/memory_fit.h"
@@ -139,6 +141,89 @@ TEST(LoneRank, LoadsItsPartOfACheckpoint) {
           << real[i].spec.name;
     }
   });
+}
+
+TEST(LoneRank, ResumesWithAnotherBatch) {
+  const TempDir folder;
+  const PretrainConfig config = on_mesh(small_run(), 2);
+  train(config, 2, "", folder.path().string());
+  PretrainJob job = job_of(config);
+  job.start.from = folder.path().string();
+  const RehearsedRank cut = rehearse_rank(job, 1, {.steps = 1, .micro_batches = 1});
+  EXPECT_EQ(cut.failure, "");
+  EXPECT_GT(cut.steps, 0);
+  job.config.batch.global_batch_size = *config.batch.global_batch_size * 2;
+  EXPECT_NE(rehearse_rank(job, 1, {.steps = 1}).failure.find("another global batch size"), std::string::npos);
+}
+
+// The loss is a sum over one rank, whose part of the vocabulary is all padding.
+TEST(LoneRank, HasALossWithTensorRanksAlone) {
+  PretrainConfig config = on_mesh(small_run(), 1, 8);
+  config.model.num_attention_heads = 8;
+  for (const int rank : {0, 7}) {
+    const RehearsedRank done = rehearse_rank(job_of(config), rank, {.steps = 1});
+    EXPECT_EQ(done.failure, "");
+    EXPECT_GT(done.step_seconds, 0);
+  }
+}
+
+TEST(LoneRank, LeavesALossOfAWholeVocabularyAsItIs) {
+  const double lost = -std::numeric_limits<double>::infinity();
+  const AxisSet group = kDataAxes | AxisSet{Axis::Pp};
+  for (const int tensor : {1, 2}) {
+    PretrainConfig config = on_mesh(small_run(), 1, tensor);
+    const AbsentTrainers peers(run_spec(config), coords_of(0, mesh_sizes(config.mesh)), std::nullopt, 1);
+    std::vector<double> sums(kLossNumbers, 8.0);
+    sums[0] = lost;
+    ASSERT_TRUE(peers.sum(group.bits(), 1, {sums.data(), DType::F64, {kLossNumbers}}));
+    EXPECT_EQ(std::isfinite(sums[0]), tensor > 1);
+  }
+}
+
+TEST(LoneRank, MeasuresWholeWindowsOfAsynchronousSchedules) {
+  PretrainConfig config = scheduled(on_mesh(small_run(), 1, 1, 4), "pipedream-2bw");
+  config.model.num_layers = 4;
+  config.optimizer.clip_grad = 0;
+  config.batch.train_iters = 8;
+  for (const auto& [window, steps] : {std::pair{2, 6}, {4, 4}, {8, 8}}) {
+    SCOPED_TRACE(window);
+    config.pipeline.async_window = window;
+    const RehearsedRank done = rehearse_rank(job_of(config), 0, {.steps = 3});
+    ASSERT_EQ(done.failure, "");
+    EXPECT_EQ(done.steps, steps);
+    EXPECT_FALSE(done.actions.empty());
+    EXPECT_GT(done.step_seconds, 0);
+  }
+}
+
+TEST(LoneRank, RunsQuantizedWeights) {
+  PretrainConfig config = on_mesh(small_run(), 4);
+  config.model.adapters.lora_rank = 4;
+  config.model.adapters.quantize_base = BaseWeights::Int8;
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    config.zero.zero_stage = stage;
+    const RehearsedRank done = rehearse_rank(job_of(config), 1, {.steps = 1});
+    EXPECT_EQ(done.failure, "");
+    EXPECT_GT(done.step_seconds, 0);
+  }
+}
+
+TEST(LoneRank, KnowsAnnouncedRowsByTheirOrder) {
+  PretrainConfig config = on_mesh(small_run(), 8);
+  config.model.num_experts = 16;
+  config.model.moe_ffn_hidden_size = 24;
+  config.model.disable_bias_linear = true;
+  config.mesh.expert_model_parallel_size = 8;
+  const AbsentTrainers peers(run_spec(config), coords_of(3, mesh_sizes(config.mesh)), std::nullopt, 1);
+  std::vector<int32_t> begins(17), tokens(17);
+  for (int i = 0; i < 17; ++i) {
+    begins[static_cast<size_t>(i)] = 3 * i;
+    tokens[static_cast<size_t>(i)] = i % 5;
+  }
+  const unsigned group = kExpertShareAxes.bits();
+  EXPECT_EQ(peers.gathered(group, 8, {begins.data(), DType::I32, {17}}).elements(), 8 * 17);
+  EXPECT_EQ(peers.gathered(group, 8, {tokens.data(), DType::I32, {17}}).rank(), 0);
 }
 
 TEST(LoneRank, TellsWhatFails) {
