@@ -185,7 +185,7 @@ TEST(LoneRank, MeasuresWholeWindowsOfAsynchronousSchedules) {
   config.model.num_layers = 4;
   config.optimizer.clip_grad = 0;
   config.batch.train_iters = 8;
-  for (const auto& [window, steps] : {std::pair{2, 6}, {4, 4}, {8, 8}}) {
+  for (const auto& [window, steps] : {std::pair{4, 4}, {8, 8}}) {
     SCOPED_TRACE(window);
     config.pipeline.async_window = window;
     const RehearsedRank done = rehearse_rank(job_of(config), 0, {.steps = 3});
