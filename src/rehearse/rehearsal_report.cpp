@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/bytes_text.h"
@@ -67,9 +68,19 @@ void add_memory_lines(std::vector<std::string>& lines, const ReportedRank& repor
   if (rank.resident_bytes > 0)
     lines.push_back(fmt::format("  the process grew by {} at most", bytes_text(rank.resident_bytes)));
   if (reported.whole_step)
-    lines.push_back(fmt::format("  the step of all {:g} micro-batches is planned to need {}",
-                                reported.whole_step_micros,
+    lines.push_back(fmt::format("  the step of all {:g} micro-batch{} is planned to need {}",
+                                reported.whole_step_micros, reported.whole_step_micros == 1 ? "" : "es",
                                 bytes_text(reported.whole_step->predicted_total())));
+}
+
+// Three digits that count, without an exponent: "0.0123 x", "1.25 x", "5850 x".
+std::string ratio_text(double ratio) {
+  constexpr double kLeast = 1e-4, kThreeDigits = 999.5;
+  if (ratio < kLeast) return fmt::format("{:.6f} x", ratio);
+  if (ratio < kThreeDigits) return fmt::format("{:.3g} x", ratio);
+  double unit = 10;
+  while (ratio >= kThreeDigits * unit) unit *= 10;
+  return fmt::format("{:.0f} x", std::round(ratio / unit) * unit);
 }
 
 void add_action_lines(std::vector<std::string>& lines, const ReportedRank& reported) {
@@ -85,7 +96,7 @@ void add_action_lines(std::vector<std::string>& lines, const ReportedRank& repor
     lines.push_back(fmt::format("  {:<14} {:>5} {:>12} {:>12}{}",
                                 fmt::format("{}{}", action.stage, name_of(action.kind)), action.count,
                                 compared ? seconds_text(*planned) : "-", seconds_text(action.median_seconds),
-                                compared ? fmt::format("  {:.3g}", action.median_seconds / *planned) : ""));
+                                compared ? "  " + ratio_text(action.median_seconds / *planned) : ""));
   }
 }
 

@@ -40,7 +40,7 @@ TEST(RehearsalReport, ComparesARankWithItsPlan) {
   expect_has(text, "weights        4.00 MiB     4.00 MiB  the same\n");
   expect_has(text, "activations    8.00 MiB     9.00 MiB  +1.00 MiB (+12.50 %)\n");
   expect_has(text, "all           12.00 MiB    13.00 MiB  +1.00 MiB (+8.33 %)\n");
-  expect_has(text, "3F                 2   200.000 ms   250.000 ms  1.25\n");
+  expect_has(text, "3F                 2   200.000 ms   250.000 ms  1.25 x\n");
   expect_has(text, "3SEND_B            2            -     1.000 ms\n");
   expect_has(text, "all_reduce     tp");
   EXPECT_EQ(text.find("gradients"), std::string::npos) << text;  // a category that is empty
@@ -56,6 +56,22 @@ TEST(RehearsalReport, NamesTheWholeStepAndFailures) {
   const std::string text = text_of(reported);
   expect_has(text, "the step of all 128 micro-batches is planned to need 32.00 MiB\n");
   expect_has(text, "fails       it does not fit\n");
+  reported.whole_step_micros = 1;
+  expect_has(text_of(reported), "the step of all 1 micro-batch is planned");
+}
+
+TEST(RehearsalReport, PrintsRatiosWithoutExponents) {
+  ReportedRank reported = a_rank();
+  const auto ratio_of = [&](double planned) {
+    reported.planned_actions = {planned, std::nullopt};
+    return text_of(reported);
+  };
+  expect_has(ratio_of(0.25 / 5854), "  5850 x\n");
+  expect_has(ratio_of(0.25 / 999.7), "  1000 x\n");
+  expect_has(ratio_of(0.25 / 1234567), "  1230000 x\n");
+  expect_has(ratio_of(0.25 / 253.4), "  253 x\n");
+  expect_has(ratio_of(0.25 / 0.01234), "  0.0123 x\n");
+  expect_has(ratio_of(0.25 / 0.00002), "  0.000020 x\n");
 }
 
 TEST(RehearsalReport, ShowsCategoriesOfOtherKindsOfRuns) {
