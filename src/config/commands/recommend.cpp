@@ -1,4 +1,6 @@
 // `trifold recommend`, and the plan of a recommender.
+#include "config/commands/recommend.h"
+
 #include <utility>
 
 #include "config/commands/json.h"
@@ -95,7 +97,8 @@ RecommendConfig filled(RecommendConfig config) {
   return config;
 }
 
-// A plan reads no samples, so nothing is evaluated.
+}  // namespace
+
 RecommendConfig without_data(RecommendConfig config) {
   config.data.valid_data.reset();
   config.data.valid_samples = 0;
@@ -105,8 +108,6 @@ RecommendConfig without_data(RecommendConfig config) {
   config.checkpoint.save_best = false;
   return config;
 }
-
-}  // namespace
 
 Findings findings(const RecommendConfig& config) { return findings_of_run(config, config); }
 
