@@ -22,6 +22,10 @@ TEST(ConfigRehearse, RunsRandomTokensWithoutData) {
   EXPECT_EQ(rehearsal({"--lr-warmup-iters", "50"}).plan.run.batch.train_iters, 51);
   const RehearsePretrainConfig real =
       rehearsal({"--data-path", "t.txt", "--train-iters", "100", "--lr", "1e-3"});
+  EXPECT_TRUE(real.length_given);
+  EXPECT_FALSE(config.length_given);
+  // The default of a plan counts if it is given.
+  EXPECT_EQ(rehearsal({"--train-iters", "1"}).plan.run.batch.train_iters, 1);
   EXPECT_FALSE(real.plan.run.data.mock_data);
   EXPECT_EQ(real.plan.run.batch.train_iters, 100);
 }
@@ -64,6 +68,11 @@ TEST(ConfigRehearse, ReadsEachKindOfRun) {
       read({"rehearse", "--table-rows", "50-60", "--ranks", "8", "--only-ranks", "7", "--zipf", "0.9"}));
   EXPECT_EQ(clicks.plan.run.mesh.ranks, 8);
   EXPECT_EQ(clicks.rehearse.zipf, 0.9);
+  // Samples are invented, and none of them validate.
+  EXPECT_EQ(std::get<RehearseRecommenderConfig>(
+                read({"rehearse", "--table-rows", "50-60", "--valid-samples", "6548660"}))
+                .plan.run.data.valid_samples,
+            0);
   const Words task{"rehearse", "--task", "lm", "--load", "d", "--micro-batch-size", "2"};
   const RehearseFinetuneConfig tuned = std::get<RehearseFinetuneConfig>(
       read(task + Words{"--train-data", "t.jsonl", "--lr", "1e-4", "--train-iters", "9"}));
@@ -87,6 +96,32 @@ TEST(ConfigRehearse, IsNamedByAPlan) {
   EXPECT_EQ(same.plan.run.mesh.ranks, 2);
   EXPECT_TRUE(same.plan.run.precision.bf16);
   EXPECT_EQ(same.plan.run.data.data_path, (Words{"my text.txt"}));
+}
+
+TEST(ConfigRehearse, IsLongEnoughForABatchThatGrows) {
+  // 2, 4 after 2 samples, 8 after 6, 16 after 14
+  const Words ramp{"--global-batch-size", "16", "--rampup-batch-size", "2", "2", "14"};
+  EXPECT_EQ(rehearsal(ramp).plan.run.batch.train_iters, 3 + 4);
+}
+
+// A file of options that only a plan has cannot be given to a rehearsal.
+TEST(ConfigRehearse, IsNamedByAPlanOfAFile) {
+  const auto words_with = [](const std::string& line) {
+    const TemporaryFile file("ranks = 2\nbf16 = true\n" + line);
+    return std::get<PlanConfig>(read(Words{"plan"} + kModel + Words{"--config", file.path()}))
+        .rehearsal_words;
+  };
+  const auto ranks_of = [](const Words& words) {
+    return std::get<RehearsePretrainConfig>(read(Words{"rehearse"} + words)).plan.run.mesh.ranks;
+  };
+  const Words by_file = words_with("tp = 1\n");
+  EXPECT_EQ(std::count(by_file.begin(), by_file.end(), "--config"), 1);
+  for (const char* line : {"mtbf = 1e4\nsave-seconds = 5\n", "svg = plan.svg\n", "json = plan.json\n"}) {
+    const Words words = words_with(line);
+    EXPECT_EQ(std::count(words.begin(), words.end(), "--config"), 0) << line;
+    EXPECT_EQ(std::count(words.begin(), words.end(), "--bf16"), 1) << line;
+    EXPECT_EQ(ranks_of(words), 2) << line;
+  }
 }
 
 }  // namespace

@@ -62,14 +62,22 @@ void add_words(const Option& option, std::vector<std::string>& words) {
 }  // namespace
 
 std::vector<std::string> words_for(std::string_view command, const OptionTable& table, const Parsed& parsed) {
+  const std::string place = parsed.config.value_or("") + ":";
+  const auto in_file = [&](const std::string& origin) { return parsed.config && origin.starts_with(place); };
   std::vector<std::string> words;
-  if (parsed.config) words = {"--config", shell_word(*parsed.config)};
   with_default_table(command, [&](const OptionTable& other) {
+    const auto takes = [&](const std::string& name) {
+      const Option* theirs = other.find(name);
+      return theirs != nullptr && !is_output(theirs->use);
+    };
+    const bool by_file = std::all_of(parsed.origins.begin(), parsed.origins.end(), [&](const auto& given) {
+      return takes(given.first) || !in_file(given.second);
+    });
+    if (parsed.config && by_file) words = {"--config", shell_word(*parsed.config)};
     for (const auto& [name, origin] : parsed.origins) {
       const Option* option = table.find(name);
-      if (option == nullptr || !origin.starts_with(kCommandLine)) continue;
-      const Option* theirs = other.find(name);
-      if (theirs != nullptr && !is_output(theirs->use)) add_words(*option, words);
+      const bool written = origin.starts_with(kCommandLine) || (!by_file && in_file(origin));
+      if (option != nullptr && written && takes(name)) add_words(*option, words);
     }
   });
   return words;

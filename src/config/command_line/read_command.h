@@ -60,7 +60,7 @@ const OptimizerConfig* optimizer_of(const Config&) {
   return nullptr;
 }
 
-// Records the options given on the command line in a configuration that takes other values from a checkpoint. A
+// Records the options given on the command line in a configuration that otherwise takes values from elsewhere. A
 // configuration file may have been written by --print-config, which lists every option; there only a value other than
 // the default counts as given (inherit_model in commands/json.h).
 inline void note_given(RecommendConfig& config, const Parsed& parsed) {
@@ -73,11 +73,15 @@ inline void note_given(PlanRecommenderConfig& config, const Parsed& parsed) {
 inline void note_given(RehearseRecommenderConfig& config, const Parsed& parsed) {
   note_given(config.plan, parsed);
 }
+inline void note_given(RehearsePretrainConfig& config, const Parsed& parsed) {
+  const auto length = parsed.origins.find("train-iters");
+  config.length_given = length != parsed.origins.end() && length->second.starts_with(kCommandLine);
+}
 template <class Config>
 void note_given(Config&, const Parsed&) {}
 
 // The given options of `table` that `command` has too, as words for a shell: "--config run.cfg --ranks 8". Options in a
-// configuration file are given by the file.
+// configuration file are given by the file, unless it has one that `command` lacks or that names an output.
 std::vector<std::string> words_for(std::string_view command, const OptionTable& table, const Parsed& parsed);
 
 // Records how the run that is planned can be rehearsed.

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "config/commands/option_tables.h"
+#include "config/fields/batch_sizes.h"
 #include "config/fields/pipeline_choice.h"
+#include "config/options/bounds.h"
 #include "config/options/problems.h"
 #include "config/subjects/mesh.h"
 #include "config/subjects/planning/plan.h"
@@ -20,8 +22,8 @@ void append(std::vector<T>& list, std::vector<T> more) {
   std::move(more.begin(), more.end(), std::back_inserter(list));
 }
 
-// What the run's own command would find, and the mistakes in `own`, which has the options of the rehearsal alone.
-Findings with_those_of_run(Findings run, Problems own) {
+// The findings of the run's own command, and those in `own`, about the options of the rehearsal alone.
+Findings findings_with(Findings run, Problems own) {
   Findings found = own.findings();
   append(run.errors, std::move(found.errors));
   append(run.notes, std::move(found.notes));
@@ -76,6 +78,26 @@ int64_t least_steps(const LrConfig& lr, int64_t steps) {
       {steps, lr.lr_warmup_iters + lr.lr_wsd_decay_iters.value_or(0) + 1, lr.lr_decay_iters.value_or(0)});
 }
 
+// A plan's --train-iters 1 is its default, which the command line may give all the same.
+bool knows_length(const RehearsePretrainConfig& config) {
+  const BatchConfig& batch = config.plan.run.batch;
+  return config.length_given || batch.train_iters != PlanConfig().run.batch.train_iters ||
+         batch.train_epochs || batch.train_samples;
+}
+
+// The steps with batches that --rampup-batch-size makes smaller.
+int64_t steps_of_ramp(const BatchConfig& batch) {
+  const std::optional<BatchRamp> ramp = ramp_of(batch);
+  const int64_t full = batch.global_batch_size.value_or(0);
+  if (!ramp || ramp->start < 1 || ramp->increment < 1 || ramp->start >= full ||
+      (full - ramp->start) % ramp->increment != 0)
+    return 0;  // a mistake that is reported
+  int64_t steps = 0;
+  for (const StepsOfSize& some : BatchSizes(ramp, full).sizes_of())
+    if (some.size < full) steps += some.steps;
+  return steps;
+}
+
 // Steps that a rehearsal measures between two drains of an asynchronous schedule, if no window is given: with them even
 // the first stage keeps all its versions of the weights, so that memory is the memory of a longer window.
 int64_t short_window(const PretrainConfig& run, const RehearseConfig& rehearse) {
@@ -88,11 +110,16 @@ int64_t short_window(const PretrainConfig& run, const RehearseConfig& rehearse) 
   return length > 1 ? std::min(window, length) : window;
 }
 
+// Bounded, because the run is checked together with --steps.
+int64_t measured_steps(const RehearseConfig& rehearse) {
+  return std::clamp<int64_t>(rehearse.steps, 1, kMostRehearsedSteps);
+}
+
 // The steps of a rehearsal, which runs whole windows of an asynchronous schedule: one that is not measured, and then
 // at least rehearse.steps.
 int64_t steps_to_run(const PretrainConfig& run, const RehearseConfig& rehearse) {
   const int64_t window = std::max<int64_t>(1, run.pipeline.async_window.value_or(1));
-  return window * (1 + (rehearse.steps + window - 1) / window);
+  return window * (1 + (measured_steps(rehearse) + window - 1) / window);
 }
 
 // The run of a rehearsal, which like a plan can do without data and without a length.
@@ -103,9 +130,26 @@ PretrainConfig run_of(const RehearsePretrainConfig& config) {
   const auto schedule = chosen_schedule(run.pipeline);
   if (schedule && is_async(*schedule) && !run.pipeline.async_window)
     run.pipeline.async_window = short_window(run, config.rehearse);
-  const int64_t steps = steps_to_run(run, config.rehearse);
-  if (batch.train_iters == PlanConfig().run.batch.train_iters && !batch.train_epochs && !batch.train_samples)
+  const int64_t steps = steps_to_run(run, config.rehearse) + steps_of_ramp(batch);
+  if (!knows_length(config))
     batch.train_iters = least_steps(run.lr, steps);
+  return run;
+}
+
+// The run of a rehearsal of a recommender. Without data it has enough synthetic clicks for the steps, read as such even if
+// options name the format of the data that the real run will have.
+RecommendConfig run_of(const RehearseRecommenderConfig& config) {
+  const RecommendConfig& whole = config.plan.run;
+  if (whole.data.train_data != "synthetic") return whole;
+  RecommendConfig run = without_data(whole);
+  ClickDataConfig& data = run.data;
+  const int64_t batch = std::clamp<int64_t>(run.training.global_batch_size, 1, kMaxSize);
+  data.synthetic_samples = std::max(data.synthetic_samples, (measured_steps(config.rehearse) + 1) * batch);
+  if (data.data_format != "auto" && data.data_format != "synthetic") {
+    data.data_format = "auto";
+    data.dense_transform.reset();
+    data.id_policy.reset();
+  }
   return run;
 }
 
@@ -125,11 +169,13 @@ Findings findings(const RehearsePretrainConfig& config) {
   const PretrainConfig run = run_of(config);
   check_rehearsed_ranks(config.rehearse, run.mesh.ranks, own);
   check_expert_load(config.plan.moe_load_imbalance, run, own);
-  return with_those_of_run(findings(run), std::move(own));
+  return findings_with(findings(run), std::move(own));
 }
 
 RehearsePretrainConfig resolve(RehearsePretrainConfig config) {
   throw_problems(problems(config));
+  config.length_given = knows_length(config);
+  config.rehearse.no_data = !names_data(config.plan.run.data);
   config.plan.run = resolve(run_of(config));
   return config;
 }
@@ -141,11 +187,11 @@ OptionTable options_of(RehearseFinetuneConfig& config) {
   return table;
 }
 
-// The load of experts is checked when the model is known.
+// Whoever reads the checkpoint checks the load of experts.
 Findings findings(const RehearseFinetuneConfig& config) {
   Problems own = own_problems(config);
   check_rehearsed_ranks(config.rehearse, config.run.run.mesh.ranks, own);
-  if (!config.run.train_data)
+  if (!config.run.train_data && config.run.valid_data)
     own.about("train-data")
         .wrong("a rehearsal trains, and --train-data is not given")
         .right("give it; trifold finetune --valid-data evaluates");
@@ -153,7 +199,7 @@ Findings findings(const RehearseFinetuneConfig& config) {
     own.about("dpo-reference", "task")
         .wrong("a rank alone cannot compute the log-probabilities of the reference model of --task dpo")
         .right("rehearse with --dpo-reference none");
-  return with_those_of_run(findings(config.run), std::move(own));
+  return findings_with(findings(config.run), std::move(own));
 }
 
 RehearseFinetuneConfig resolve(RehearseFinetuneConfig config) {
@@ -172,12 +218,12 @@ OptionTable options_of(RehearseRecommenderConfig& config) {
 Findings findings(const RehearseRecommenderConfig& config) {
   Problems own = own_problems(config);
   check_rehearsed_ranks(config.rehearse, config.plan.run.mesh.ranks, own);
-  return with_those_of_run(findings(config.plan.run), std::move(own));
+  return findings_with(findings(run_of(config)), std::move(own));
 }
 
 RehearseRecommenderConfig resolve(RehearseRecommenderConfig config) {
   throw_problems(problems(config));
-  config.plan.run = resolve(std::move(config.plan.run));
+  config.plan.run = resolve(run_of(config));
   return config;
 }
 

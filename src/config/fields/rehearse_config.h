@@ -48,6 +48,8 @@ struct RehearseConfig {
 struct RehearsePretrainConfig {
   PlanConfig plan;
   RehearseConfig rehearse;
+  // Not an option: whether options give the length of the run. Otherwise a run is made that is long enough.
+  bool length_given = false;
 };
 
 // `trifold rehearse --task`: of a model that is finetuned. `plan.run` is set when the files are read.
