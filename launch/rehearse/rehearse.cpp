@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "config/options/problems.h"
 #include "config/subjects/model_family.h"
+#include "config/subjects/planning/plan.h"
 #include "core/bytes_text.h"
 #include "core/error.h"
 #include "core/read_json.h"
@@ -19,6 +21,7 @@
 #include "rehearse/rehearsal_report.h"
 #include "rehearse/rehearse.h"
 #include "train/finetune.h"
+#include "train/start/model_start.h"
 
 namespace trifold::launch {
 
@@ -28,11 +31,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kBytesOfGiB = 1024.0 * 1024.0 * 1024.0;
 
+std::vector<MemoryReport>::const_iterator fullest_of(const std::vector<MemoryReport>& memory) {
+  return std::max_element(memory.begin(), memory.end(), [](const auto& a, const auto& b) {
+    return a.predicted_total() < b.predicted_total();
+  });
+}
+
 // The ranks of the first, the fullest and the last pipeline stage, at the first place of the other axes.
 std::vector<int> default_ranks(const MeshSizes& sizes, const std::vector<MemoryReport>& memory) {
-  const auto less = [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); };
-  const auto fullest =
-      static_cast<int>(std::max_element(memory.begin(), memory.end(), less) - memory.begin());
+  const auto fullest = static_cast<int>(fullest_of(memory) - memory.begin());
   std::vector<int> ranks;
   for (const int place : {0, fullest, sizes[Axis::Pp] - 1}) {
     const int rank = rank_of({{Axis::Pp, place}}, sizes);
@@ -41,18 +48,37 @@ std::vector<int> default_ranks(const MeshSizes& sizes, const std::vector<MemoryR
   return ranks;
 }
 
+// Leaves the largest batch that the run reaches of a batch that grows. Returns the plans of all its sizes.
+PlannedRuns take_largest_batch(PretrainJob& job) {
+  PlannedRuns all = job.planned;
+  BatchConfig& batch = job.config.batch;
+  if (batch.rampup_batch_size.empty()) return all;
+  const int64_t largest = all.all().back()->run().global_batch_size;
+  batch.global_batch_size = largest;
+  batch.rampup_batch_size.clear();
+  // The data were opened for the smaller batches.
+  if (!job.start.from)
+    batch.train_iters = std::clamp<int64_t>(job.train->samples() / largest, 1, batch.train_iters);
+  job.planned = PlannedRuns(run_spec_here(job.config));
+  return all;
+}
+
 // The rehearsal of one job.
 class LanguageRehearsal {
  public:
-  // All references must outlive this object. `plan.run` is the job's configuration.
-  LanguageRehearsal(const PretrainJob& job, const PlanConfig& plan, const RehearseConfig& config)
+  // All references must outlive this object. `plan.run` is the job's configuration, `all` the plans of all sizes of the
+  // run's batches.
+  LanguageRehearsal(const PretrainJob& job, const PlannedRuns& all, const PlanConfig& plan,
+                    const RehearseConfig& config)
       : job_(job),
+        all_(all),
         config_(config),
         machine_(planned_machine(plan)),
         planned_(job.planned.first()),
         report_(make_plan_report(planned_, machine_)) {
     options_ = {.steps = config.steps,
                 .micro_batches = config.micro_batches,
+                .other_batch = grows(),
                 .machine = machine_,
                 .waits = config.wait == PeerWait::Planned,
                 .expert_load = plan.moe_load_imbalance,
@@ -61,8 +87,8 @@ class LanguageRehearsal {
 
   // Returns the exit status.
   int run(const std::optional<std::string>& json) {
-    print_head();
     const std::vector<MemoryReport> cut = memory_of_cut_step();
+    print_head();
     const std::vector<int> ranks =
         config_.only_ranks ? config_.only_ranks->ranks : default_ranks(planned_.sizes(), report_.memory);
     std::vector<RehearsedRank> rehearsed;
@@ -94,6 +120,9 @@ class LanguageRehearsal {
                sizes[Axis::Tp], sizes.ranks(), experts_text(sizes));
     fmt::print("schedule    {}, {} micro-batch{} of {} a step on each pipeline\n", report_.schedule,
                report_.micros, report_.micros == 1 ? "" : "es", job_.config.batch.micro_batch_size);
+    if (grows())
+      fmt::print("batch       {} samples, the largest of the run's; memory is planned for all {} sizes\n",
+                 planned_.run().global_batch_size, all_.all().size());
     fmt::print("checks      options, {}, {} and outputs: as the run would start\n",
                job_.config.data.mock_data ? "random tokens (no data was named)" : "data, tokenizer",
                job_.start.from ? "the checkpoint in " + *job_.start.from : "no checkpoint");
@@ -101,11 +130,21 @@ class LanguageRehearsal {
     for (const std::string& line : job_.notes.warnings) fmt::print("data        {}\n", line);
   }
 
+  bool grows() const { return all_.first().run().batch_sizes.grows(); }
   bool is_cut() const { return config_.micro_batches.has_value(); }
 
-  // [pipeline rank] What the step that is run needs.
+  // [pipeline rank] What the step that is run needs. BadInput if a step cannot be cut so.
   std::vector<MemoryReport> memory_of_cut_step() const {
-    return is_cut() ? memory_with(*config_.micro_batches) : report_.memory;
+    if (!is_cut()) return report_.memory;
+    const int64_t micros = *config_.micro_batches, whole = planned_.order().micros;
+    if (micros > whole)
+      bad_input("--micro-batches {}: a step of the run has only {}; leave it out", micros, whole);
+    try {
+      return memory_with(micros);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      bad_input("--micro-batches {}: {}", micros, error.what());
+    }
   }
 
   std::vector<MemoryReport> memory_with(int64_t micro_batches) const {
@@ -157,7 +196,7 @@ class LanguageRehearsal {
     for (const RehearsedRank& rank : ranks)
       if (!rank.failure.empty()) failures.push_back(fmt::format("rank {}: {}", rank.rank, rank.failure));
     try {
-      check_memory_limit(job_.config, report_.memory);
+      check_memory_limit(job_.config, most_memory());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
       failures.emplace_back(error.what());
@@ -166,20 +205,33 @@ class LanguageRehearsal {
     return failures;
   }
 
+  // [pipeline rank] What the steps of the size that needs most need: a smaller batch may have another order.
+  std::vector<MemoryReport> most_memory() const {
+    std::vector<MemoryReport> most = report_.memory;
+    if (!grows()) return most;
+    for (const auto& planned : all_.all()) {
+      std::vector<MemoryReport> needed;
+      for (const PlannedRank& rank : planned_ranks(*planned)) needed.push_back(rank.memory);
+      if (fullest_of(needed)->predicted_total() > fullest_of(most)->predicted_total())
+        most = std::move(needed);
+    }
+    return most;
+  }
+
   std::string misfit_of_hardware() const {
     if (!report_.forecast) return {};
-    const auto most = std::max_element(
-        report_.memory.begin(), report_.memory.end(),
-        [](const auto& a, const auto& b) { return a.predicted_total() < b.predicted_total(); });
+    const std::vector<MemoryReport> memory = most_memory();
+    const auto most = fullest_of(memory);
     if (report_.forecast->fits(most->predicted_total())) return {};
     const Hardware& hardware = report_.forecast->hardware;
-    return fmt::format("pipeline rank {} needs {}, and {} has {} that can be used: {}",
-                       most - report_.memory.begin(), bytes_text(most->predicted_total()), hardware.name,
+    return fmt::format("pipeline rank {} needs {}, and {} has {} that can be used: {}", most - memory.begin(),
+                       bytes_text(most->predicted_total()), hardware.name,
                        bytes_text(static_cast<size_t>(hardware.usable_bytes())),
                        what_would_fit_alone(job_.config, hardware.usable_bytes() / kBytesOfGiB));
   }
 
   const PretrainJob& job_;
+  const PlannedRuns& all_;
   const RehearseConfig& config_;
   PlannedMachine machine_;
   const PlannedRun& planned_;
@@ -188,14 +240,35 @@ class LanguageRehearsal {
 };
 
 // Rehearses `job`, if anything is left to train, with the costs of `plan`.
-int rehearse(const PretrainJob& job, PlanConfig plan, const RehearseConfig& config) {
+int rehearse(PretrainJob& job, PlanConfig plan, const RehearseConfig& config) {
   if (!job.finished.empty()) {
     fmt::print("trifold: {}; nothing is left to rehearse\n", job.finished);
     return kDone;
   }
   const std::optional<std::string> json = plan.json;
+  const PlannedRuns all = take_largest_batch(job);
   plan.run = job.config;
-  return LanguageRehearsal(job, plan, config).run(json);
+  return LanguageRehearsal(job, all, plan, config).run(json);
+}
+
+// BadInput if the run continues another and options give no length: how far that run came decides what is left.
+void expect_length(const RehearsePretrainConfig& config) {
+  if (config.length_given) return;
+  std::optional<RunStart> start;
+  try {
+    start = choose_start(config.plan.run.checkpoint, config.plan.run.model);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::BadInput) throw;  // prepare reports it, with other mistakes
+  }
+  if (start && start->from && start->part == LoadPart::All)
+    bad_input("the run continues from {}, and its length is not known: give --train-iters", *start->from);
+}
+
+// Options of the command give the load of experts; the checkpoint gives their number.
+void check_loads(double load, const PretrainConfig& run) {
+  Problems problems{OptionTable()};
+  check_expert_load(load, run, problems);
+  throw_problems(problems.take());
 }
 
 }  // namespace
@@ -204,7 +277,8 @@ int run(const RehearsePretrainConfig& config) {
   if (config.plan.json) check_writable_file("--json", *config.plan.json);
   PretrainConfig run = laid_out(config.plan.run);
   take_cores(run.mesh);
-  const PretrainJob job = prepare(std::move(run), RanksHere::OneAlone);
+  expect_length(config);
+  PretrainJob job = prepare(std::move(run), RanksHere::OneAlone);
   return rehearse(job, config.plan, config.rehearse);
 }
 
@@ -212,7 +286,8 @@ int run(const RehearseFinetuneConfig& config) {
   if (config.plan.json) check_writable_file("--json", *config.plan.json);
   FinetuneConfig run = config.run;
   take_cores(run.run.mesh);
-  const FinetuneJob job = prepare(std::move(run), RanksHere::OneAlone);
+  FinetuneJob job = prepare(std::move(run), RanksHere::OneAlone);
+  check_loads(config.plan.moe_load_imbalance, job.run->config);
   return rehearse(*job.run, config.plan, config.rehearse);
 }
 

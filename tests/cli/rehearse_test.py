@@ -73,6 +73,31 @@ class Rehearse(ProgramTest):
         self.assertGreater(rank["memory"]["whole_step_bytes"], rank["memory"]["planned"]["bytes"])
         self.assertIn("the step of all 8 micro-batches is planned to need", output)
 
+        one_step = [*MODEL[:-4], "--global-batch-size", "4", *MODEL[-2:], "--ranks", "4"]
+        _, errors = self.trifold("rehearse", *one_step, "--micro-batches", "4", status=2)
+        self.assertIn("--micro-batches 4: a step of the run has only 1", errors)
+        output, errors = self.trifold("rehearse", *MODEL, "--ranks", "2", "--pp", "2", "--schedule", "dualpipe-v", "--micro-batches", "1",
+                                      status=2)
+        self.assertIn("--micro-batches 1: ", errors)
+        self.assertEqual(output, "")
+
+    def test_a_growing_batch_is_run_with_its_largest_size(self):
+        small = [*MODEL[:-4], "--global-batch-size", "16", *MODEL[-2:], "--ranks", "8", "--pp", "4", "--only-ranks", "0",
+                 "--json", "out.json", "--rampup-batch-size", "2", "2"]
+        for length in ([], ["--train-iters", "10"]):
+            output, _ = self.trifold("rehearse", *small, "14", *length)
+            self.assertIn("batch       16 samples, the largest of the run's", output)
+            rank = json.loads((self.folder / "out.json").read_text())["ranks"][0]
+            self.assertEqual(rank["micro_batches"], 8)
+            self.assertEqual(next(action["count"] for action in rank["actions"] if action["kind"] == "F"), 8)
+            self.assertEqual(rank["memory"]["held"], rank["memory"]["planned"])
+        limit = ["--memory-limit", str(0.99 * rank["memory"]["planned"]["bytes"] / 2**30), "--train-iters", "10"]
+        output, _ = self.trifold("rehearse", *small, "14", *limit, status=1)
+        self.assertIn("--memory-limit", output)
+        # A run that ends before its batch has grown.
+        output, _ = self.trifold("rehearse", *small, "1400", "--train-iters", "10")
+        self.assertIn("nothing failed", output)
+
     def test_waiting_takes_the_planned_time(self):
         slow = ["--tensor-link-bandwidth", "0.001", "--only-ranks", "0"]
         _, found = self.rehearse(*slow)
@@ -110,6 +135,9 @@ class Rehearse(ProgramTest):
                                  "--only-ranks", "1", "--steps", "1")
         self.assertIn("the checkpoint in old", output)
         self.assertIn("loaded  ", output)
+        _, errors = self.trifold("rehearse", *SMALL, "--data-path", TEXT, "--load", "old", status=2)
+        self.assertIn("the run continues from old, and its length is not known: give --train-iters", errors)
+        self.trifold("rehearse", *SMALL, "--data-path", TEXT, "--load", "old", "--finetune", "--steps", "1")
 
     def test_a_rank_that_does_not_fit(self):
         output, found = self.rehearse("--memory-limit", "0.0001", "--only-ranks", "0", status=1)
@@ -131,6 +159,8 @@ class Rehearse(ProgramTest):
         task = "--task lm --train-data t.jsonl --micro-batch-size 2 --train-iters 9 --lr 1e-3 --threads-per-rank 1".split()
         output, _ = self.trifold("rehearse", *task, "--load", "old", "--ranks", "4", "--pp", "2", "--only-ranks", "3", "--steps", "1")
         self.assertIn("rank 3 ", output)
+        _, errors = self.trifold("rehearse", *task, "--load", "old", "--ranks", "4", "--pp", "2", "--moe-load-imbalance", "100", status=2)
+        self.assertIn("--moe-load-imbalance 100 has no effect: no ranks share experts", errors)
 
 
 if __name__ == "__main__":
