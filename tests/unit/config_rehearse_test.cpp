@@ -68,11 +68,6 @@ TEST(ConfigRehearse, ReadsEachKindOfRun) {
       read({"rehearse", "--table-rows", "50-60", "--ranks", "8", "--only-ranks", "7", "--zipf", "0.9"}));
   EXPECT_EQ(clicks.plan.run.mesh.ranks, 8);
   EXPECT_EQ(clicks.rehearse.zipf, 0.9);
-  // Samples are invented, and none of them validate.
-  EXPECT_EQ(std::get<RehearseRecommenderConfig>(
-                read({"rehearse", "--table-rows", "50-60", "--valid-samples", "6548660"}))
-                .plan.run.data.valid_samples,
-            0);
   const Words task{"rehearse", "--task", "lm", "--load", "d", "--micro-batch-size", "2"};
   const RehearseFinetuneConfig tuned = std::get<RehearseFinetuneConfig>(
       read(task + Words{"--train-data", "t.jsonl", "--lr", "1e-4", "--train-iters", "9"}));

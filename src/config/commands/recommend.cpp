@@ -1,6 +1,4 @@
 // `trifold recommend`, and the plan of a recommender.
-#include "config/commands/recommend.h"
-
 #include <utility>
 
 #include "config/commands/json.h"
@@ -97,8 +95,7 @@ RecommendConfig filled(RecommendConfig config) {
   return config;
 }
 
-}  // namespace
-
+// A plan reads no samples, so nothing is evaluated.
 RecommendConfig without_data(RecommendConfig config) {
   config.data.valid_data.reset();
   config.data.valid_samples = 0;
@@ -108,6 +105,8 @@ RecommendConfig without_data(RecommendConfig config) {
   config.checkpoint.save_best = false;
   return config;
 }
+
+}  // namespace
 
 Findings findings(const RecommendConfig& config) { return findings_of_run(config, config); }
 
