@@ -68,7 +68,7 @@ std::span<const float, 16> nf4_values();
 // [band rows * row_bytes] and scales, as bf16 bits. Elements that are not finite are an Error.
 void quantize_band(const QuantizedForm& form, int64_t first, std::span<const float> x,
                    std::span<uint8_t> codes, std::span<uint16_t> scales);
-// The values of a band on the host, the adjoint way: what OpTable::dequantize computes.
+// The inverse: the values of a band, on the host, as OpTable::dequantize computes them.
 void dequantize_band(const QuantizedForm& form, int64_t first, std::span<const uint8_t> codes,
                      std::span<const uint16_t> scales, std::span<float> x);
 

@@ -12,8 +12,8 @@
 //   * Calls on different streams of a device run at the same time.
 //   * Freeing memory of a device waits for all its streams.
 // All of these are orders between two events. If they have no cycle, the calls end however fast each rank is; if they
-// have one, some calls wait for each other for ever. Not known to the record, and so not checked, is that a thread of the
-// host waits for another of its rank, as for one that reads the next batch.
+// have one, some calls wait for each other for ever. The record does not show, so the check ignores, that a thread of the
+// host waits for another of its rank, such as the one that reads the next batch.
 #pragma once
 
 #include <string>

@@ -5,7 +5,7 @@
 
 namespace trifold::test {
 
-// What of a rank may depend on data that its peers send.
+// Which parts of a rank may depend on data from its peers.
 enum class Depends {
   OnNothing,
   OnRows,  // experts: the rows that arrive, so the sizes of their operations and exchanges
