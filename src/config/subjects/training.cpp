@@ -170,8 +170,8 @@ void add_moments(OptionTable& table, OptimizerConfig& optimizer) {
         .only_for("bf16|fp8");
   };
   add("exp-avg-dtype", &optimizer.exp_avg_dtype,
-      "adam: type in which the first moment is stored; values are rounded to bf16, or to a number of 8 bits with 2 bits "
-      "of mantissa, at random, so that means stay.");
+      "adam: type in which the first moment is stored; bf16 and fp8 (2 bits of mantissa) are rounded at random, so the "
+      "mean is exact.");
   add("exp-avg-sq-dtype", &optimizer.exp_avg_sq_dtype,
       "adam: type in which the second moment is stored, as --exp-avg-dtype.");
 }
