@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/bytes_text.h"
@@ -16,13 +17,29 @@ constexpr double kHourSeconds = 3600, kDaySeconds = 24 * kHourSeconds;
 
 // A time in the unit that suits it.
 std::string length_text(double seconds) {
+  if (seconds < 1) return seconds > 0 ? seconds_text(seconds) : "0 s";
   if (seconds < 120) return fmt::format("{:.3g} s", seconds);
   if (seconds < 2 * kHourSeconds) return fmt::format("{:.3g} min", seconds / 60);
-  if (seconds < 10 * kDaySeconds) return fmt::format("{:.4g} h", seconds / kHourSeconds);
+  if (seconds < 3 * kDaySeconds) return fmt::format("{:.4g} h", seconds / kHourSeconds);
   return fmt::format("{:.4g} days", seconds / kDaySeconds);
 }
 
-std::string share_text(double part, double all) { return fmt::format("{:.2f} %", 100 * part / all); }
+// A part that is a difference of equal times may be rounded below zero.
+std::string share_text(double part, double all) {
+  return fmt::format("{:.2f} %", 100 * std::max(0.0, part / all));
+}
+
+// Why a forecast that did not end was given up.
+std::string end_text(const RunForecast& forecast) {
+  if (forecast.failures > static_cast<double>(kMostFailures))
+    return fmt::format("not finished after {} failures: given up", kMostFailures);
+  return "not finished in 20 times its work: given up";
+}
+
+std::string goodput_text(const RunForecast& forecast) {
+  if (!forecast.ended) return end_text(forecast);
+  return fmt::format("goodput {}", share_text(forecast.seconds.goodput(), 1));
+}
 
 std::string row_line(const GoodputRow& row, bool best, double step) {
   const RunForecast& forecast = row.best();
@@ -30,13 +47,13 @@ std::string row_line(const GoodputRow& row, bool best, double step) {
   const double all = time.all();
   const char* mark = best ? "  best" : "";
   std::string notes = row.is_save_interval ? "  (--save-interval)" : "";
-  if (!forecast.ended) notes += "  makes no headway: given up";
-  return fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10.2f}{}{}",
+  if (!forecast.ended) notes += "  " + end_text(forecast);
+  return fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}{}{}",
                      row.interval, length_text(static_cast<double>(row.interval) * step),
                      share_text(row.steady, 1), share_text(time.work, all), share_text(time.saving, all),
                      share_text(time.lost, all), share_text(time.down, all), share_text(time.waiting, all),
-                     share_text(time.slower, all), fmt::format("{:.1f}", forecast.failures),
-                     all / kDaySeconds, mark, notes);
+                     share_text(time.slower, all), fmt::format("{:.1f}", forecast.failures), length_text(all),
+                     mark, notes);
 }
 
 std::string save_text(const GoodputReport& report) {
@@ -50,14 +67,14 @@ std::string save_text(const GoodputReport& report) {
 // What happens when no spare is left.
 std::vector<std::string> shortage_lines(const GoodputReport& report, const GoodputConfig& config) {
   const GoodputRow& best = report.rows[report.best];
-  const double waiting = best.waiting.seconds.goodput(), shrinking = best.shrinking.seconds.goodput();
+  const bool shrinks = is_worse(best.waiting, best.shrinking);
   std::vector<std::string> lines = {fmt::format(
       "            {} spare node{}; a node is repaired in {}. Without a spare", config.spare_nodes,
       config.spare_nodes == 1 ? "" : "s", length_text(config.repair_hours * kHourSeconds))};
-  lines.push_back(fmt::format("              the run waits for a repair: goodput {}{}",
-                              share_text(waiting, 1), shrinking > waiting ? "" : ", as in the table"));
+  lines.push_back(fmt::format("              the run waits for a repair: {}{}", goodput_text(best.waiting),
+                              shrinks ? "" : ", as in the table"));
   if (report.smaller.empty()) {
-    lines.back() += "; no smaller number of replicas divides its batch and fits its memory";
+    lines.back() += "; on fewer nodes no number of replicas divides its batch and fits its memory";
     return lines;
   }
   std::string meshes;
@@ -65,9 +82,23 @@ std::vector<std::string> shortage_lines(const GoodputReport& report, const Goodp
     meshes +=
         fmt::format("{}dp {} ({} node{}, {} a step)", meshes.empty() ? "" : " or ", smaller.data,
                     smaller.mesh.nodes, smaller.mesh.nodes == 1 ? "" : "s", seconds_text(smaller.mesh.step));
-  lines.push_back(fmt::format("              or continues on {}: goodput {}{}", meshes,
-                              share_text(shrinking, 1), shrinking > waiting ? ", as in the table" : ""));
+  lines.push_back(fmt::format("              or continues on {}: {}{}", meshes, goodput_text(best.shrinking),
+                              shrinks ? ", as in the table" : ""));
+  for (const SmallerMesh& smaller : report.smaller)
+    if (smaller.mesh.step < report.costs.step)
+      lines.push_back(fmt::format(
+          "              dp {} takes less time a step than the whole mesh: the run is faster on fewer "
+          "ranks from the start",
+          smaller.data));
   return lines;
+}
+
+// Forecasts with very many failures take fewer trials.
+std::string trials_text(const GoodputReport& report, int64_t most) {
+  int64_t fewest = most;
+  for (const GoodputRow& row : report.rows)
+    if (row.best().ended) fewest = std::min(fewest, row.best().trials);
+  return fewest == most ? fmt::to_string(most) : fmt::format("{} to {}", fewest, most);
 }
 
 Json run_parts_json(const RunForecast& forecast) {
@@ -83,6 +114,7 @@ Json run_parts_json(const RunForecast& forecast) {
           {"seconds", all},
           {"seconds_5_percent", forecast.low_seconds},
           {"seconds_95_percent", forecast.high_seconds},
+          {"trials", forecast.trials},
           {"ended", forecast.ended}};
 }
 
@@ -103,16 +135,20 @@ std::vector<std::string> goodput_lines(const GoodputReport& report, const Goodpu
                               length_text(report.young), length_text(report.daly)));
   lines.push_back(fmt::format(
       "goodput     share of the time that goes into steps which count; of {} simulated runs of {} steps{}",
-      config.goodput_trials, report.steps,
-      report.steps_are_given ? "" : " (30 days; --train-iters gives the run's)"));
+      trials_text(report, config.goodput_trials), report.steps,
+      report.steps_are_given ? "" : " (30 days; --train-iters gives the run's, if above 1)"));
   lines.push_back(fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}",
                               "save every", "", "formula", "goodput", "saving", "lost", "down", "waiting",
-                              "slower", "failures", "days"));
+                              "slower", "failures", "ends after"));
   for (size_t i = 0; i < report.rows.size(); ++i)
-    lines.push_back(row_line(report.rows[i], i == report.best, report.costs.step));
-  lines.push_back(fmt::format(
-      "            the best of them ends after {:.2f} days, nine of ten runs after {:.2f} to {:.2f}",
-      best.seconds.all() / kDaySeconds, best.low_seconds / kDaySeconds, best.high_seconds / kDaySeconds));
+    lines.push_back(row_line(report.rows[i], best.ended && i == report.best, report.costs.step));
+  lines.push_back(
+      best.ended
+          ? fmt::format("            the best of them ends after {}, nine of ten runs after {} to {}",
+                        length_text(best.seconds.all()), length_text(best.low_seconds),
+                        length_text(best.high_seconds))
+          : "            no interval lets the run finish: save faster, restart sooner, or use nodes that "
+            "fail less");
   return lines;
 }
 
@@ -143,7 +179,8 @@ Json to_json(const GoodputReport& report) {
           {"daly_seconds", report.daly},
           {"smaller_meshes", std::move(smaller)},
           {"intervals", std::move(rows)},
-          {"best_save_interval", best.interval},
+          {"ended", best.best().ended},
+          {"best_save_interval", best.best().ended ? Json(best.interval) : Json()},
           {"goodput", best.best().seconds.goodput()},
           {"run_seconds", best.best().seconds.all()}};
 }

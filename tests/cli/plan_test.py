@@ -191,6 +191,23 @@ class Plan(ProgramTest):
         self.refused("--train-data", "synthetic", "--ranks-per-node", "1", words=["--ranks-per-node", "--mtbf"],
                      command=lambda *words, **how: self.trifold("plan", *words, **how))
 
+    def test_goodput_of_a_run_that_does_not_finish(self):
+        failing = ["--ranks-per-node", "1", "--mtbf", "0.001", "--save-seconds", "100", "--goodput-trials", "2"]
+        out, _ = self.trifold("plan", *MODEL, "--ranks", "8", *failing, "--json", "plan.json")
+        self.assertIn("not finished in 20 times its work: given up", out)
+        self.assertIn("no interval lets the run finish", out)
+        self.assertNotIn("best of them", out)
+        self.assertNotIn("-0.00 %", out)
+        goodput = json.loads(self.read("plan.json"))["goodput"]
+        self.assertFalse(goodput["ended"])
+        self.assertIsNone(goodput["best_save_interval"])
+
+    def test_goodput_on_one_node(self):
+        failing = ["--ranks-per-node", "8", "--mtbf", "400", "--save-seconds", "0", "--goodput-trials", "2"]
+        out, _ = self.trifold("plan", *MODEL, "--ranks", "8", *failing)
+        self.assertIn("on fewer nodes no number of replicas divides its batch", out)
+        self.assertIn("stops it for 0 s", out)
+
     def test_failures_that_cannot_be_forecast(self):
         failing = ["--ranks-per-node", "1", "--mtbf", "400"]
         self.refused(*failing, words=["--mtbf", "--save-seconds", "--storage-gbps"])

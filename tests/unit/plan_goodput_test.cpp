@@ -165,6 +165,53 @@ TEST(Goodput, ARunThatMakesNoHeadwayIsGivenUp) {
   EXPECT_NEAR(forecast.seconds.lost + forecast.seconds.down, forecast.seconds.all(), 1);
 }
 
+// With a step longer than the mean time between failures, and nothing else that takes time, a run ends after very many
+// failures.
+TEST(Goodput, ARunWithVeryManyFailuresIsGivenUp) {
+  const FailingRun run = endless_spares({.step = 1}, 1, 0.5, 1'000'000);
+  const RunForecast forecast = forecast_failures(run, 1, 1'000'000);
+  EXPECT_FALSE(forecast.ended);
+  EXPECT_EQ(forecast.trials, 1);
+  EXPECT_EQ(forecast.failures, kMostFailures + 1);
+}
+
+TEST(Goodput, VeryManyFailuresNeedFewTrials) {
+  // About 50,000 failures a trial.
+  const RunForecast forecast = forecast_failures(endless_spares({.step = 1}, 1, 4, 200'000), 1, 1'000'000);
+  EXPECT_TRUE(forecast.ended);
+  EXPECT_NEAR(static_cast<double>(forecast.trials), 20, 4);
+  EXPECT_NEAR(forecast.seconds.goodput(), steady_goodput({.step = 1}, 1, 4), 0.004);
+}
+
+TEST(Goodput, ARunThatEndsIsBetterThanOneThatDoesNot) {
+  RunForecast ends, does_not;
+  ends.seconds = {.work = 1, .waiting = 99};
+  does_not.seconds = {.work = 1, .lost = 9};
+  does_not.ended = false;
+  EXPECT_TRUE(is_worse(does_not, ends));
+  EXPECT_FALSE(is_worse(ends, does_not));
+}
+
+// A mesh of fewer ranks whose step is shorter makes no step of the run shorter than planned.
+TEST(Goodput, AFasterSmallerMeshIsNoGain) {
+  PlannedTraining training;
+  training.step = 2;
+  training.steps = 100'000;
+  training.ranks = 8;
+  training.smaller = {{4, {4, 1}}};
+  GoodputConfig config;
+  config.mtbf = 100;
+  config.save_seconds = 5;
+  config.repair_hours = 100;
+  config.goodput_trials = 20;
+  const GoodputReport report = make_goodput(config, training);
+  for (const GoodputRow& row : report.rows) {
+    EXPECT_LT(row.shrinking.seconds.goodput(), 1);
+    EXPECT_EQ(row.shrinking.seconds.slower, 0);
+  }
+  EXPECT_EQ(report.smaller[0].mesh.step, 1);
+}
+
 // ---- Published runs. The bounds follow from what their logs say; nothing is fitted. ----
 
 // Llama 3 405B (arXiv 2407.21783, 3.3.4): 419 unexpected interruptions in 54 days, 2 TB/s of storage, effective training
@@ -299,6 +346,27 @@ TEST(Goodput, TheRunsOwnLengthIsForecast) {
   EXPECT_EQ(report.steps, 1000);
   EXPECT_NEAR(report.checkpoint.all, 4 * 174.6e9, 4 * 0.1e9);
   EXPECT_NEAR(report.rows[0].waiting.seconds.work, 1000 * report.costs.step, 1e-3);
+}
+
+// 840 samples divide among 7 replicas, which need all four nodes, among 6 and 5, which need three, and among 4.
+TEST(Goodput, SmallerMeshesNeedFewerNodesEach) {
+  PretrainConfig run = gpt_of({2, 64, 4, 32, 128}, 8);
+  run.mesh.ranks_per_node = 2;
+  run.batch.global_batch_size = 840;
+  run.batch.micro_batch_size = 1;
+  PlanConfig config;
+  config.run = run;
+  config.goodput.mtbf = 5000;
+  config.goodput.save_seconds = 1;
+  config.goodput.goodput_trials = 1;
+  const GoodputReport report = goodput_of(resolve(config));
+  ASSERT_EQ(report.smaller.size(), 2U);
+  EXPECT_EQ(report.smaller[0].data, 6);
+  EXPECT_EQ(report.smaller[0].mesh.nodes, 3);
+  EXPECT_EQ(report.smaller[1].data, 4);
+  EXPECT_EQ(report.smaller[1].mesh.nodes, 2);
+  config.run.mesh.ranks_per_node = 8;
+  EXPECT_TRUE(goodput_of(resolve(config)).smaller.empty());
 }
 
 TEST(Goodput, OptionsThatCannotWorkAreRefused) {

@@ -87,7 +87,7 @@ class Trial {
         restart = compute_on(*mesh, restart);
       else
         wait_for_repair();
-      if (now_ > limit_) outcome_.ended = false;
+      if (now_ > limit_ || outcome_.failures > kMostFailures) outcome_.ended = false;
     }
     return outcome_;
   }
@@ -186,12 +186,17 @@ RunOutcome simulate_failures(const FailingRun& run, uint64_t seed, int64_t trial
   return Trial(run, seed, trial).simulate();
 }
 
+bool is_worse(const RunForecast& a, const RunForecast& b) {
+  if (a.ended != b.ended) return b.ended;
+  return a.seconds.goodput() < b.seconds.goodput();
+}
+
 RunForecast forecast_failures(const FailingRun& run, uint64_t seed, int64_t trials) {
   RunForecast forecast;
   RunSeconds sums;
   std::vector<double> lengths;
   double failures = 0;
-  while (forecast.ended && static_cast<int64_t>(lengths.size()) < trials) {
+  while (forecast.ended && static_cast<int64_t>(lengths.size()) < trials && failures < kMostFailures) {
     const RunOutcome outcome = simulate_failures(run, seed, static_cast<int64_t>(lengths.size()));
     for (const auto part : kParts) sums.*part += outcome.seconds.*part;
     failures += static_cast<double>(outcome.failures);
@@ -201,6 +206,7 @@ RunForecast forecast_failures(const FailingRun& run, uint64_t seed, int64_t tria
   const auto count = static_cast<double>(lengths.size());
   for (const auto part : kParts) forecast.seconds.*part = sums.*part / count;
   forecast.failures = failures / count;
+  forecast.trials = static_cast<int64_t>(lengths.size());
   std::sort(lengths.begin(), lengths.end());
   const size_t tail = lengths.size() / 20;
   forecast.low_seconds = lengths[tail];

@@ -5,7 +5,8 @@
 // the run continues from its last complete checkpoint, once the failure is noticed and the ranks are started again: on
 // the whole mesh if enough nodes are intact, spares included; else on the largest smaller mesh for which they suffice,
 // or, if it waits, when a node is repaired. When repairs allow a larger mesh, the run stops after its next complete
-// save, so that no work is lost, and starts again on that. Spare nodes do not fail while they are idle, and a node that
+// save and starts again on that; steps computed while a background save is written are dropped, and count as
+// `saving`. Spare nodes do not fail while they are idle, and a node that
 // fails while another failure is being noticed counts with it.
 #pragma once
 
@@ -50,20 +51,28 @@ struct RunSeconds {
 struct RunOutcome {
   RunSeconds seconds;
   int64_t failures = 0;
-  bool ended = true;  // false: given up after twenty times its work, a repair and a restart together
+  // false: given up after 20 times the sum of its work, a repair, the delay of a notice and a restart, or after
+  // kMostFailures
+  bool ended = true;
 };
+
+constexpr int64_t kMostFailures = 1'000'000;
 
 // The run with the failures of trial `trial`, which depend on `seed` alone: the same for every interval.
 RunOutcome simulate_failures(const FailingRun& run, uint64_t seed, int64_t trial);
 
 // Means over trials, and the shortest and longest runs but for a twentieth of them at either end. The first trial that
-// does not end ends the forecast: such a run makes no headway.
+// does not end ends the forecast. So does the one that brings the failures of all trials to kMostFailures, because means
+// over so many do not change with more.
 struct RunForecast {
   RunSeconds seconds;
   double failures = 0;
   double low_seconds = 0, high_seconds = 0;
+  int64_t trials = 0;  // that were simulated
   bool ended = true;
 };
+// A run that ends is better than one that does not, and otherwise the higher goodput.
+bool is_worse(const RunForecast& a, const RunForecast& b);
 RunForecast forecast_failures(const FailingRun& run, uint64_t seed, int64_t trials);
 
 }  // namespace trifold

@@ -22,7 +22,7 @@ int64_t ranks_per_node(const MeshConfig& mesh, const PlannedMachine& machine) {
   if (mesh.ranks_per_node) return *mesh.ranks_per_node;
   if (machine.hardware)
     return std::clamp<int64_t>(std::llround(machine.hardware->devices_per_node), 1, mesh.ranks);
-  bad_input("--mtbf needs --ranks-per-node or --hardware, which say how many ranks share a node");
+  bad_input("--mtbf needs --ranks-per-node or --hardware, to know how many ranks share a node");
 }
 
 SaveCosts save_costs(const GoodputConfig& config, const PlannedTraining& training) {
@@ -65,16 +65,22 @@ std::optional<double> step_on(PlanConfig config, int data, const PlannedMachine&
   }
 }
 
-// The largest meshes with fewer replicas among which the global batch divides.
+// The largest meshes with fewer replicas among which the global batch divides, each on fewer nodes than the one before:
+// a mesh that needs as many nodes is of no use when one is broken.
 std::vector<SmallerMesh> smaller_meshes(const PlanConfig& config, const PlannedMachine& machine,
                                         int64_t node) {
   const MeshConfig& mesh = config.run.mesh;
   const int replica = mesh.ranks / *mesh.data_parallel_size;
+  int64_t fewest = nodes_of(mesh.ranks, node);
   std::vector<SmallerMesh> meshes;
   for (int data = *mesh.data_parallel_size - 1; data > 0 && meshes.size() < kSmallerMeshes; --data) {
+    const int64_t nodes = nodes_of(int64_t{replica} * data, node);
+    if (nodes >= fewest) continue;
     if (*config.run.batch.global_batch_size % (config.run.batch.micro_batch_size * data) != 0) continue;
-    if (const std::optional<double> step = step_on(config, data, machine))
-      meshes.push_back({data, {nodes_of(int64_t{replica} * data, node), *step}});
+    if (const std::optional<double> step = step_on(config, data, machine)) {
+      meshes.push_back({data, {nodes, *step}});
+      fewest = nodes;
+    }
   }
   return meshes;
 }
@@ -107,7 +113,9 @@ GoodputRow row_of(const GoodputConfig& config, const PlannedTraining& training, 
   row.steady = steady_goodput(report.costs, interval, report.mtbf);
   row.waiting = row.shrinking = forecast_failures(run, training.seed, config.goodput_trials);
   if (report.smaller.empty()) return row;
-  for (const SmallerMesh& smaller : report.smaller) run.meshes.push_back(smaller.mesh);
+  // A step that is shorter on fewer ranks says that the whole mesh is too large. It is no gain from failures.
+  for (const SmallerMesh& smaller : report.smaller)
+    run.meshes.push_back({smaller.mesh.nodes, std::max(smaller.mesh.step, report.costs.step)});
   row.shrinking = forecast_failures(run, training.seed, config.goodput_trials);
   return row;
 }
@@ -136,9 +144,7 @@ GoodputReport make_goodput(const GoodputConfig& config, const PlannedTraining& t
   report.smaller = training.smaller;
   for (const int64_t interval : intervals(report, training.save_interval))
     report.rows.push_back(row_of(config, training, report, interval));
-  const auto worse = [](const GoodputRow& a, const GoodputRow& b) {
-    return a.best().seconds.goodput() < b.best().seconds.goodput();
-  };
+  const auto worse = [](const GoodputRow& a, const GoodputRow& b) { return is_worse(a.best(), b.best()); };
   report.best = static_cast<size_t>(std::max_element(report.rows.begin(), report.rows.end(), worse) -
                                     report.rows.begin());
   return report;

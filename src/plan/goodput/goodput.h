@@ -27,9 +27,7 @@ struct GoodputRow {
   RunForecast waiting;            // waits for repairs when no spare is left
   RunForecast shrinking;          // continues on smaller meshes instead; as `waiting` if there are none
 
-  const RunForecast& best() const {
-    return shrinking.seconds.goodput() > waiting.seconds.goodput() ? shrinking : waiting;
-  }
+  const RunForecast& best() const { return is_worse(waiting, shrinking) ? shrinking : waiting; }
 };
 
 struct GoodputReport {
@@ -38,12 +36,12 @@ struct GoodputReport {
   double mtbf = 0;  // seconds between failures of the whole machine
   CheckpointBytes checkpoint;
   SaveCosts costs;
-  int64_t steps = 0;             // that are simulated
-  bool steps_are_given = false;  // else as many as 30 days without failures have
-  double young = 0, daly = 0;    // seconds of work between saves
-  std::vector<SmallerMesh> smaller;
-  std::vector<GoodputRow> rows;  // by interval
-  size_t best = 0;               // the row of the highest goodput
+  int64_t steps = 0;                 // that are simulated
+  bool steps_are_given = false;      // else as many as 30 days without failures have
+  double young = 0, daly = 0;        // seconds of work between saves
+  std::vector<SmallerMesh> smaller;  // the largest first, each on fewer nodes than the one before
+  std::vector<GoodputRow> rows;      // by interval
+  size_t best = 0;                   // the row of the highest goodput; if it did not end, no row did
 };
 
 // A planned run, of any kind.

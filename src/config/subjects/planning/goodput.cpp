@@ -41,12 +41,12 @@ void add_goodput(OptionTable& table, GoodputConfig& goodput) {
       .add(
           "mtbf", &goodput.mtbf,
           "Mean hours between failures of one node, whatever in it ends the run (a device, the host, its network): "
-          "forecast the share of the time that goes into the run's steps, by save interval. The whole machine fails "
-          "as many times as often as it has nodes.")
+          "forecast the share of the time that goes into the run's steps, by save interval. A machine of N nodes "
+          "fails N times as often.")
       .range(0.001, 1e9)
       .absent("no failures are forecast")
-      .needs(When("save-seconds").or_when("storage-gbps"), "from which the time of a save is known")
-      .needs(When("hardware").or_when("ranks-per-node"), "which say how many ranks share a node")
+      .needs(When("save-seconds").or_when("storage-gbps"), "to know how long a save takes")
+      .needs(When("hardware").or_when("ranks-per-node"), "to know how many ranks share a node")
       .no_effect_with("search", {}, "plan the layout found, with the options that the search prints");
   add_saves(table, goodput);
   table
