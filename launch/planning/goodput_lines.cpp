@@ -21,7 +21,7 @@ std::string length_text(double seconds) {
   if (seconds < 120) return fmt::format("{:.3g} s", seconds);
   if (seconds < 2 * kHourSeconds) return fmt::format("{:.3g} min", seconds / 60);
   if (seconds < 3 * kDaySeconds) return fmt::format("{:.4g} h", seconds / kHourSeconds);
-  return fmt::format("{:.4g} days", seconds / kDaySeconds);
+  return fmt::format("{:.2f} days", seconds / kDaySeconds);
 }
 
 // A part that is a difference of equal times may be rounded below zero.
