@@ -48,7 +48,7 @@ std::string row_line(const GoodputRow& row, bool best, double step) {
   const char* mark = best ? "  best" : "";
   std::string notes = row.is_save_interval ? "  (--save-interval)" : "";
   if (!forecast.ended) notes += "  " + end_text(forecast);
-  return fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}{}{}",
+  return fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}{}{}",
                      row.interval, length_text(static_cast<double>(row.interval) * step),
                      share_text(row.steady, 1), share_text(time.work, all), share_text(time.saving, all),
                      share_text(time.lost, all), share_text(time.down, all), share_text(time.waiting, all),
@@ -137,7 +137,7 @@ std::vector<std::string> goodput_lines(const GoodputReport& report, const Goodpu
       "goodput     share of the time that goes into steps which count; of {} simulated runs of {} steps{}",
       trials_text(report, config.goodput_trials), report.steps,
       report.steps_are_given ? "" : " (30 days; --train-iters gives the run's, if above 1)"));
-  lines.push_back(fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}",
+  lines.push_back(fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}",
                               "save every", "", "formula", "goodput", "saving", "lost", "down", "waiting",
                               "slower", "failures", "ends after"));
   for (size_t i = 0; i < report.rows.size(); ++i)

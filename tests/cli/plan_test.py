@@ -193,7 +193,7 @@ class Plan(ProgramTest):
 
     def test_goodput_of_a_run_that_does_not_finish(self):
         failing = ["--ranks-per-node", "1", "--mtbf", "0.001", "--save-seconds", "100", "--goodput-trials", "2"]
-        out, _ = self.trifold("plan", *MODEL, "--ranks", "8", *failing, "--json", "plan.json")
+        out, _ = self.trifold("plan", *MODEL, "--pp", "2", "--ranks", "8", *failing, "--json", "plan.json")
         self.assertIn("not finished in 20 times its work: given up", out)
         self.assertIn("no interval lets the run finish", out)
         self.assertNotIn("best of them", out)
@@ -204,7 +204,7 @@ class Plan(ProgramTest):
 
     def test_goodput_on_one_node(self):
         failing = ["--ranks-per-node", "8", "--mtbf", "400", "--save-seconds", "0", "--goodput-trials", "2"]
-        out, _ = self.trifold("plan", *MODEL, "--ranks", "8", *failing)
+        out, _ = self.trifold("plan", *MODEL, "--pp", "2", "--ranks", "8", *failing)
         self.assertIn("on fewer nodes no number of replicas divides its batch", out)
         self.assertIn("stops it for 0 s", out)
 
