@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,8 @@ class ActionTimes final : public StepWatch {
 
   // Discards the measurements so far.
   void restart() { samples_.clear(); }
-  // The median time of actions of this kind on this stage, in seconds; 0 if there were none.
+  // The median time of actions of this kind on this whole stage, in seconds. If all were on single blocks: the mean of the
+  // blocks' medians, so that times the number of blocks it is the time of the stage. 0 if there were none.
   double median(ActionKind kind, int stage) const;
   // When the last action ended.
   Clock::time_point last_end() const { return end_; }
@@ -30,7 +32,7 @@ class ActionTimes final : public StepWatch {
  private:
   std::function<void()> settle_;
   Clock::time_point begin_, end_;
-  std::map<std::pair<ActionKind, int>, std::vector<double>> samples_;
+  std::map<std::tuple<ActionKind, int, int>, std::vector<double>> samples_;  // kind, stage, block
 };
 
 }  // namespace trifold

@@ -21,10 +21,13 @@ std::vector<MeasuredAction> measured_actions(const RankPlan& row, int64_t steps,
     const auto known = std::find_if(all.begin(), all.end(), [&](const MeasuredAction& each) {
       return each.kind == action.kind && each.stage == action.stage;
     });
-    if (known != all.end())
+    const bool of_block = action.block != Action::kAll;
+    if (known != all.end()) {
       ++known->count;
-    else
-      all.push_back({action.kind, action.stage, 1, times.median(action.kind, action.stage)});
+      known->of_block = known->of_block && of_block;
+    } else {
+      all.push_back({action.kind, action.stage, 1, times.median(action.kind, action.stage), of_block});
+    }
   }
   for (MeasuredAction& each : all) each.count /= static_cast<int>(steps);
   const auto update = std::find_if(all.rbegin(), all.rend(),
@@ -80,9 +83,9 @@ class Measuring {
     rank_.settle();
     const auto steps = static_cast<double>(rank_.steps_at_once());
     const double seconds = seconds_since(start) / steps;
-    result_.steps += rank_.steps_at_once();
     look_at_memory();
     if (timed == Timed::Nothing) return;
+    result_.steps += rank_.steps_at_once();
     if (timed == Timed::Actions) rests_.push_back(seconds_since(times_.last_end()));
     (timed == Timed::Actions ? alone_ : overlapped_).push_back(seconds);
     result_.actions = measured_actions(rank_.actions(), rank_.steps_at_once(), times_, median(rests_));

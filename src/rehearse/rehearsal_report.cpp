@@ -161,10 +161,9 @@ Json memory_json(const RehearsedRank& rank) {
 
 std::vector<std::optional<double>> planned_actions(const PlannedRun& planned, const PlanReport& report,
                                                    const RehearsedRank& rank, bool waited) {
-  const RankPlan& row = planned.plan()[static_cast<size_t>(rank.pipeline_rank)];
   std::vector<std::optional<double>> seconds;
   for (const MeasuredAction& action : rank.actions)
-    seconds.push_back(planned_seconds(planned, report, row, action, waited));
+    seconds.push_back(planned_seconds(planned, report, action, waited));
   return seconds;
 }
 

@@ -77,9 +77,9 @@ RehearsedRank rehearse_rank(const PretrainJob& job, int rank, const RehearseOpti
     measure(alone, alone.calls(), options.steps, result);
     if (alone.skipped() > 0)
       result.notes.push_back(fmt::format(
-          "{} of {} steps made no update, because gradients overflowed with the loss scale; a smaller "
+          "{} of its steps made no update, because gradients overflowed with the loss scale; a smaller "
           "--initial-loss-scale shows the time of updates",
-          alone.skipped(), result.steps));
+          alone.skipped()));
   } catch (const std::exception& error) {
     result.failure = error.what();
   }

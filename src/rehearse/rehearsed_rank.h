@@ -18,6 +18,7 @@ struct MeasuredAction {
   int stage = 0;
   int count = 0;              // in one step
   double median_seconds = 0;  // of one action alone: no other work of the rank overlaps with it
+  bool of_block = false;  // every one is on one block, and median_seconds is the mean of the blocks' medians
 };
 
 // All calls of one kind on communicators over the same axes, in one step.
@@ -49,7 +50,7 @@ struct RehearsedRank {
   std::vector<MeasuredAction> actions;  // in the order in which kinds first occur
   std::vector<MeasuredCall> calls;      // likewise
   double step_seconds = 0;    // median of the steps that were timed: this rank alone, nothing waited for
-  int64_t steps = 0;          // that were run
+  int64_t steps = 0;          // that were measured
   int64_t micro_batches = 0;  // of this rank in a step
   std::vector<std::string> loaded;  // what was loaded of a checkpoint, a line each
   std::vector<std::string> notes;   // what differs from a real run, a line each

@@ -34,14 +34,6 @@ StageKinds kinds_of(const CutModel& model, size_t stage) {
   return kinds;
 }
 
-// Whether most actions of this kind on the stage are on one block.
-bool are_of_blocks(const RankPlan& row, ActionKind kind, int stage) {
-  int whole = 0, parts = 0;
-  for (const Action& action : row)
-    if (action.kind == kind && action.stage == stage) (action.block == Action::kAll ? whole : parts) += 1;
-  return parts > whole;
-}
-
 // The costs of a stage without its collectives.
 StageCost without(StageCost cost, const StageCalls& calls) {
   cost.b = cost.whole_backward() - calls.i - calls.w;
@@ -69,15 +61,14 @@ std::optional<double> seconds_of_part(ActionKind kind, const StageCost& cost) {
   }
 }
 
-// The measured time of actions of one kind, for the whole stage: the median is of whole actions if most are.
-std::optional<double> seconds_of_kind(const RehearsedRank& rank, ActionKind kind, int stage,
-                                      const RankPlan& row, int blocks) {
+// The measured time of actions of one kind, for the whole stage.
+std::optional<double> seconds_of_kind(const RehearsedRank& rank, ActionKind kind, int stage, int blocks) {
   const auto measured =
       std::find_if(rank.actions.begin(), rank.actions.end(), [&](const MeasuredAction& action) {
         return action.kind == kind && action.stage == stage && action.count > 0;
       });
   if (measured == rank.actions.end()) return std::nullopt;
-  return are_of_blocks(row, kind, stage) ? blocks * measured->median_seconds : measured->median_seconds;
+  return measured->of_block ? blocks * measured->median_seconds : measured->median_seconds;
 }
 
 // The slower of two measurements of one stage counts.
@@ -104,8 +95,7 @@ class RehearsedCosts {
       for (const RehearsedRank& rank : ranks) {
         if (rank.pipeline_rank != place) continue;
         const int index = static_cast<int>(stage);
-        const StageTimes times =
-            measured_times(rank, index, planned_.plan()[static_cast<size_t>(place)], blocks);
+        const StageTimes times = measured_times(rank, index, blocks);
         if (times.f) keep_slower(measured_, {rank.rank, index, times});
       }
     }
@@ -172,20 +162,20 @@ class RehearsedCosts {
 
 }  // namespace
 
-StageTimes measured_times(const RehearsedRank& rank, int stage, const RankPlan& row, int blocks) {
-  const auto seconds = [&](ActionKind kind) { return seconds_of_kind(rank, kind, stage, row, blocks); };
+StageTimes measured_times(const RehearsedRank& rank, int stage, int blocks) {
+  const auto seconds = [&](ActionKind kind) { return seconds_of_kind(rank, kind, stage, blocks); };
   return {seconds(ActionKind::F), seconds(ActionKind::I), seconds(ActionKind::W), seconds(ActionKind::B),
           seconds(ActionKind::Step)};
 }
 
 std::optional<double> planned_seconds(const PlannedRun& planned, const PlanReport& report,
-                                      const RankPlan& row, const MeasuredAction& action, bool waited) {
+                                      const MeasuredAction& action, bool waited) {
   const auto stage = static_cast<size_t>(action.stage);
   if (stage >= report.costs.stages.size()) return std::nullopt;
   const StageCost& whole = report.costs.stages[stage];
   const std::optional<double> seconds =
       seconds_of_part(action.kind, waited ? whole : without(whole, report.calls[stage]));
-  if (!seconds || !is_compute(action.kind) || !are_of_blocks(row, action.kind, action.stage)) return seconds;
+  if (!seconds || !is_compute(action.kind) || !action.of_block) return seconds;
   return *seconds / static_cast<double>(planned.cut().blocks_of(stage).size());
 }
 

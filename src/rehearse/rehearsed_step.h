@@ -39,14 +39,13 @@ struct StageTimes {
   std::optional<double> f, i, w, b, step;
 };
 
-// What `rank` measured of a stage. `row` is the plan of its pipeline rank and `blocks` the number of blocks of the stage:
-// the time of an action on one block stands for all of them.
-StageTimes measured_times(const RehearsedRank& rank, int stage, const RankPlan& row, int blocks);
+// What `rank` measured of a stage of `blocks` blocks.
+StageTimes measured_times(const RehearsedRank& rank, int stage, int blocks);
 
-// Seconds that the plan gives `action` of a rank with the row `row`, or an action on one block if most are: with the
-// collectives in it if `waited`. nullopt for actions that only start other work.
+// Seconds that the plan gives `action`, or the mean block of its stage if it is on one block: with the collectives in it
+// if `waited`. nullopt for actions that only start other work.
 std::optional<double> planned_seconds(const PlannedRun& planned, const PlanReport& report,
-                                      const RankPlan& row, const MeasuredAction& action, bool waited);
+                                      const MeasuredAction& action, bool waited);
 
 // The simulation of the run that `planned` and `report` describe. `waited`: the ranks waited for collectives. nullopt if
 // no forward was measured.

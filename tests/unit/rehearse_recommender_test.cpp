@@ -152,7 +152,7 @@ TEST(RehearseRecommender, MeasuresARank) {
   const RehearsedRank rank = rehearse_rank(job, 5, options);
   EXPECT_EQ(rank.failure, "");
   EXPECT_EQ(rank.rank, 5);
-  EXPECT_EQ(rank.steps, 4);
+  EXPECT_EQ(rank.steps, 3);
   EXPECT_GT(rank.step_seconds, 0);
   ASSERT_FALSE(rank.parts.empty());
   for (const MemoryPart& part : rank.parts) EXPECT_EQ(part.held, part.planned) << part.name;

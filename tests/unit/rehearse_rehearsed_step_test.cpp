@@ -94,12 +94,13 @@ TEST_F(RehearsedTensorRanks, AddsPlannedCollectivesThatWereNotWaitedFor) {
 }
 
 TEST_F(RehearsedTensorRanks, ComparesActionsWithWhatTheyContain) {
-  const RankPlan& row = planned_.plan()[1];
   const MeasuredAction forward{ActionKind::F, 1, 4, 3}, message{ActionKind::RecvF, 1, 4, 3};
+  const MeasuredAction part{ActionKind::F, 1, 20, 3, true};
   const double all = report_.costs.stages[1].f;
-  EXPECT_EQ(planned_seconds(planned_, report_, row, forward, true), all);
-  EXPECT_NEAR(*planned_seconds(planned_, report_, row, forward, false), all - report_.calls[1].f, 1e-12);
-  EXPECT_FALSE(planned_seconds(planned_, report_, row, message, false));
+  EXPECT_EQ(planned_seconds(planned_, report_, forward, true), all);
+  EXPECT_NEAR(*planned_seconds(planned_, report_, part, true), all / 5, 1e-12);
+  EXPECT_NEAR(*planned_seconds(planned_, report_, forward, false), all - report_.calls[1].f, 1e-12);
+  EXPECT_FALSE(planned_seconds(planned_, report_, message, false));
 }
 
 TEST_F(RehearsedStepTest, NothingMeasuredIsNoStep) {
@@ -110,9 +111,8 @@ TEST_F(RehearsedStepTest, NothingMeasuredIsNoStep) {
 
 TEST(MeasuredTimes, AnActionOnABlockStandsForAllBlocks) {
   RehearsedRank rank;
-  rank.actions = {{ActionKind::F, 0, 2, 1}, {ActionKind::B, 0, 6, 0.5}};
-  const RankPlan row = parse_plan("0F0,0F1,0B0,0B1@4,0B1@3,0B1@2,0B1@1,0B1@0\n")[0];
-  const StageTimes times = measured_times(rank, 0, row, 5);
+  rank.actions = {{ActionKind::F, 0, 2, 1}, {ActionKind::B, 0, 10, 0.5, true}};
+  const StageTimes times = measured_times(rank, 0, 5);
   EXPECT_EQ(times.f, 1);
   EXPECT_EQ(times.b, 2.5);
   EXPECT_FALSE(times.i);
