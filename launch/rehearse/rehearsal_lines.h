@@ -14,7 +14,7 @@ void take_cores(MeshConfig& mesh);
 
 void print_lines(const std::vector<std::string>& lines);
 
-// What the real run would fail of; or that nothing was found.
+// What would make the real run fail, or that nothing would.
 void print_failures(const std::vector<std::string>& failures);
 
 // The command that rehearses a planned run, as `trifold plan` prints it; empty if its words are unknown.

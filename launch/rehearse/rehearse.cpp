@@ -123,14 +123,18 @@ class LanguageRehearsal {
     if (grows())
       fmt::print("batch       {} samples, the largest of the run's; memory is planned for all {} sizes\n",
                  planned_.run().global_batch_size, all_.all().size());
-    fmt::print("checks      options, {}, {} and outputs: as the run would start\n",
-               job_.config.data.mock_data ? "random tokens (no data was named)" : "data, tokenizer",
+    fmt::print("checks      passed, as at the start of the run: options, outputs; {}; {}\n", data_text(),
                job_.start.from ? "the checkpoint in " + *job_.start.from : "no checkpoint");
     for (const std::string& line : job_.notes.files) fmt::print("data        {}\n", line);
     for (const std::string& line : job_.notes.warnings) fmt::print("data        {}\n", line);
   }
 
   bool grows() const { return all_.first().run().batch_sizes.grows(); }
+  std::string data_text() const {
+    if (!job_.config.data.mock_data) return "data, tokenizer";
+    return config_.no_data ? "random tokens (no data was named)" : "random tokens (--mock-data)";
+  }
+
   bool is_cut() const { return config_.micro_batches.has_value(); }
 
   // [pipeline rank] What the step that is run needs. BadInput if a step cannot be cut so.
@@ -248,6 +252,9 @@ int rehearse(PretrainJob& job, PlanConfig plan, const RehearseConfig& config) {
   const std::optional<std::string> json = plan.json;
   const PlannedRuns all = take_largest_batch(job);
   plan.run = job.config;
+  if (!plan.hardware && !plan.costs && plan.peak_gflops == PlanConfig().peak_gflops)
+    fmt::print("note        planned times are of --peak-gflops {}; name the device by --hardware\n",
+               plan.peak_gflops);
   return LanguageRehearsal(job, all, plan, config).run(json);
 }
 

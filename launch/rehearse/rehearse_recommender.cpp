@@ -47,7 +47,9 @@ RehearseOptions options_with(const RehearseConfig& config, const PlanRecommender
 void print_head(const RecommendJob& job, const RecommendPlan& plan) {
   fmt::print("batch       {} samples over {} rank{}\n", plan.setup.global_batch, plan.loads.size(),
              plan.loads.size() == 1 ? "" : "s");
-  fmt::print("checks      options, data, {} and outputs: as the run would start\n",
+  const bool made_up = job.config.data.train_data == "synthetic";
+  fmt::print("checks      passed, as at the start of the run: options, outputs; {}; {}\n",
+             made_up ? "random clicks (as with --train-data synthetic)" : "data",
              job.start.from ? "the checkpoint in " + *job.start.from : "no checkpoint");
   for (const std::string& note : job.data.notes) fmt::print("data        {}\n", note);
 }

@@ -74,6 +74,34 @@ TEST(ConfigRehearse, ReadsEachKindOfRun) {
   EXPECT_EQ(tuned.run.train_data, "t.jsonl");
   expect_contains(refusal_of(task + Words{"--valid-data", "t.jsonl"}),
                   "a rehearsal trains, and --train-data is not given");
+  const std::string neither = refusal_of(task);
+  expect_contains(neither, "neither --train-data nor --valid-data is given");
+  expect_lacks(neither, "a rehearsal trains");
+}
+
+// The configurations of known recommenders name evaluations and formats of data that a rehearsal may lack.
+TEST(ConfigRehearse, RunsRandomClicksWithoutData) {
+  const Words clicks{"rehearse", "--table-rows",  "50-60",      "--ranks",
+                     "16",       "--data-format", "mlperf-bin", "--id-policy",
+                     "modulo",   "--lr",          "18",         "--global-batch-size",
+                     "65536",    "--target-auc",  "0.8025",     "--eval-interval",
+                     "6400"};
+  const RecommendConfig run =
+      std::get<RehearseRecommenderConfig>(read(clicks + Words{"--valid-samples", "6548660"})).plan.run;
+  EXPECT_EQ(run.data.valid_samples, 0);
+  EXPECT_EQ(run.data.data_format, "auto");
+  EXPECT_FALSE(run.data.id_policy);
+  EXPECT_FALSE(run.training.target_auc);
+  EXPECT_GE(run.data.synthetic_samples, 4 * 65536);
+  expect_contains(refusal_of(clicks + Words{"--train-data", "t.bin"}), "--eval-interval 6400");
+}
+
+TEST(ConfigRehearse, TellsRandomTokensThatWereAskedFor) {
+  EXPECT_TRUE(rehearsal({}).rehearse.no_data);
+  EXPECT_FALSE(rehearsal({"--mock-data"}).rehearse.no_data);
+  const std::string many = refusal_of(Words{"rehearse"} + kModel + Words{"--steps", "1000000000000"});
+  expect_lacks(many, "--train-iters");
+  expect_contains(many, "--steps 1000000000000");
 }
 
 TEST(ConfigRehearse, IsNamedByAPlan) {

@@ -204,7 +204,7 @@ TEST(PlanExpertLoad, AnImpossibleLoadIsRejected) {
             std::string::npos);
   PlanConfig alone = shared_experts(2, 1.5);
   alone.run.mesh.expert_model_parallel_size = 1;
-  EXPECT_NE(message(alone).find("--moe-load-imbalance 1.5 has no effect: no ranks share experts"),
+  EXPECT_NE(message(alone).find("--moe-load-imbalance 1.5 has no effect, because no ranks share experts"),
             std::string::npos);
 }
 

@@ -13,4 +13,7 @@ OptionTable options_of(ModelConfig& config);
 // The rates from which the costs of a recommender's rank are taken. Starts a group.
 void add_click_costs(OptionTable& table, PlanRecommenderConfig& config);
 
+// A recommender that is planned or rehearsed without its data: nothing is evaluated.
+RecommendConfig without_data(RecommendConfig config);
+
 }  // namespace trifold

@@ -95,7 +95,8 @@ RecommendConfig filled(RecommendConfig config) {
   return config;
 }
 
-// A plan reads no samples, so nothing is evaluated.
+}  // namespace
+
 RecommendConfig without_data(RecommendConfig config) {
   config.data.valid_data.reset();
   config.data.valid_samples = 0;
@@ -105,8 +106,6 @@ RecommendConfig without_data(RecommendConfig config) {
   config.checkpoint.save_best = false;
   return config;
 }
-
-}  // namespace
 
 Findings findings(const RecommendConfig& config) { return findings_of_run(config, config); }
 

@@ -40,11 +40,12 @@ struct RehearseConfig {
   int64_t steps = 3;                     // steps that are measured, after one that is not
   std::optional<int64_t> micro_batches;  // micro-batches of a step; the run's
   double zipf = 1.05;                    // recommenders: exponent of the law of the ids that peers would send
+  bool no_data = false;                  // set by `resolve`: the run names no data, so its tokens are random
 };
 
 // `trifold rehearse` of a language model that is trained from its options. `plan.run` is the run; the costs in `plan`
-// are compared with the measured ones, and its moe_load_imbalance decides how many rows of experts
-// arrive.
+// are compared with the measured ones, and its moe_load_imbalance decides how many rows of
+// experts arrive.
 struct RehearsePretrainConfig {
   PlanConfig plan;
   RehearseConfig rehearse;

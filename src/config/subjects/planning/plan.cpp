@@ -115,8 +115,8 @@ void check_expert_load(double load, const PretrainConfig& run, Problems& problem
   const int ranks = run.model.num_experts ? run.mesh.expert_model_parallel_size : 1;
   if (ranks == 1)
     problems.about("moe-load-imbalance", "expert-model-parallel-size", "num-experts")
-        .wrong("--moe-load-imbalance {} has no effect: no ranks share experts", load)
-        .right("it needs --num-experts and --expert-model-parallel-size");
+        .wrong("--moe-load-imbalance {} has no effect, because no ranks share experts", load)
+        .right("give --num-experts and --expert-model-parallel-size, or leave it out");
   else if (load > ranks)
     problems.about("moe-load-imbalance", "expert-model-parallel-size")
         .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}", load, ranks)

@@ -15,7 +15,7 @@ void add_rehearsal(OptionTable& table, RehearseConfig& config) {
             "What a rank waits for where its peers are absent: none, or planned, "
             "for as long as the plan says that the transfer takes.");
   table.add("steps", &config.steps, "Steps that are measured, after a first one that is not.")
-      .range(1, kMaxCount);
+      .range(1, kMostRehearsedSteps);
 }
 
 void add_rehearsed_batch(OptionTable& table, RehearseConfig& config) {

@@ -9,11 +9,13 @@
 
 namespace trifold {
 
+constexpr int64_t kMostRehearsedSteps = 1'000'000;
+
 // The options of every kind of run. Starts a group, which add_rehearsed_batch and add_rehearsed_ids continue.
 void add_rehearsal(OptionTable& table, RehearseConfig& config);
-// Of language models, whose steps have micro-batches.
+// Options of language models, whose steps have micro-batches.
 void add_rehearsed_batch(OptionTable& table, RehearseConfig& config);
-// Of recommenders, whose ranks exchange ids.
+// Options of recommenders, whose ranks exchange ids.
 void add_rehearsed_ids(OptionTable& table, RehearseConfig& config);
 
 // Checks that the ranks to rehearse are among `ranks`.
