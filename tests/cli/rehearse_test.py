@@ -153,14 +153,12 @@ class Rehearse(ProgramTest):
         self.assertGreater(found["step"]["samples_per_second"], 0)
         self.assertIn("result      nothing failed", output)
 
-    def test_recommenders_whose_configurations_name_no_data(self):
-        root = pathlib.Path(os.environ["TRIFOLD_ROOT"])
-        for name, more in (("dlrm-kaggle", ["--ranks", "64"]), ("dlrm-mlperf", ["--ranks", "1000"]), ("dlrm-dcnv2", ["--ranks", "1000"])):
-            small = ["--config", root / "launch" / "configs" / f"{name}.cfg", *more, "--only-ranks", "63", "--steps", "1",
-                     "--threads-per-rank", "1"]
-            output, _ = self.trifold("rehearse", *small)
-            self.assertIn("random clicks", output)
-            self.assertIn("result      nothing failed", output)
+    def test_a_recommender_whose_configuration_names_no_data(self):
+        config = pathlib.Path(os.environ["TRIFOLD_ROOT"]) / "launch" / "configs" / "dlrm-kaggle.cfg"
+        output, _ = self.trifold("rehearse", "--config", config, "--ranks", "64", "--only-ranks", "0,63", "--steps", "1",
+                                 "--threads-per-rank", "1")
+        self.assertIn("random clicks", output)
+        self.assertIn("result      nothing failed", output)
 
     def test_a_finetuning(self):
         self.trifold("pretrain", *SMALL, "--data-path", TEXT, "--train-iters", "1", "--save", "old")
