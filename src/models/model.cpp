@@ -31,6 +31,11 @@ int Model::blocks_without_backward() const {
   return static_cast<int>(first - blocks.begin());
 }
 
+void Model::give_layers_backward() {
+  for (Block& block : blocks)
+    if (block.kind != BlockKind::Embedding) block.backward = BlockBackward::All;
+}
+
 // The last block has a backward even if nothing is trained, so that a plan has one.
 void Model::set_backward() {
   int first = static_cast<int>(blocks.size()) - 1;

@@ -54,6 +54,8 @@ struct Model {
   void set_backward();
   // The number of first blocks without a backward.
   int blocks_without_backward() const;
+  // Gives all blocks but the embedding a whole backward: for few layers that stand for others.
+  void give_layers_backward();
   // Indices in `blocks` of the blocks that are layers.
   std::vector<int> layers() const;
   // What every block keeps of a position: [block].

@@ -54,14 +54,16 @@ std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut) 
   return count_of_stages(model, cut, [](const Block& block) { return block.kind == BlockKind::Layer; });
 }
 
-std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const StageRange> cut) {
+std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const StageRange> cut,
+                                             bool forward_only) {
   size_t kinds = 0;
   for (const Block& block : model.blocks) kinds = std::max(kinds, block.layer_kind + 1);
   std::vector<std::vector<int>> result;
   for (const StageRange& range : cut) {
     std::vector<int>& stage = result.emplace_back(kinds, 0);
     for (int block = range.begin; block < range.end; ++block)
-      if (const Block& each = model.blocks[static_cast<size_t>(block)]; each.kind == BlockKind::Layer)
+      if (const Block& each = model.blocks[static_cast<size_t>(block)];
+          each.kind == BlockKind::Layer && !(forward_only && each.backward != BlockBackward::None))
         ++stage[each.layer_kind];
   }
   return result;

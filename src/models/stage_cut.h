@@ -16,9 +16,10 @@ std::vector<StageRange> cut_stages(const MeshConfig& mesh, const Model& model, s
                                    int stages);
 
 // For each stage of a cut: the number of its layers; the number of each kind (config/fields/layer_kinds.h) of them,
-// [stage][kind]; the number of its blocks of the head.
+// [stage][kind], or with `forward_only` of those without a backward; the number of its blocks of the head.
 std::vector<int> layers_of(const Model& model, std::span<const StageRange> cut);
-std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const StageRange> cut);
+std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const StageRange> cut,
+                                             bool forward_only = false);
 std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut);
 
 }  // namespace trifold

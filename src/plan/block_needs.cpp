@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "config/fields/adapter_targets.h"
 #include "config/fields/layer_kinds.h"
 #include "layout/rank_layout.h"
 #include "mesh/mesh_sizes.h"
@@ -38,7 +39,12 @@ class ThreeStages {
   ThreeStages(const RunSpec& run, bool two_layers)
       : run_(three_stages(run, two_layers)),
         sizes_(mesh_sizes(run_.mesh)),
-        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {{}, TokenLookups::FirstStage}) {}
+        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {{}, TokenLookups::FirstStage}) {
+    // A kind of layer without adapters has a backward above layers that have some.
+    Model& model = model_.model;
+    const auto first = static_cast<size_t>(model.layers().front());
+    if (model.blocks[first].backward == BlockBackward::None) model.give_layers_backward();
+  }
 
   const CutModel& model() const { return model_; }
 
@@ -202,6 +208,7 @@ namespace {
 
 // The run with all layers of one kind. Layers without experts do not depend on the ranks that share experts.
 RunSpec with_one_kind(RunSpec run, size_t kind) {
+  run.model.adapters = adapters_of_any_layer(run.model);
   run.model = with_layers_of_kind(run.model, kind);
   if (!run.model.num_experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   return run;

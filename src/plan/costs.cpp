@@ -124,10 +124,14 @@ PlanCosts forecast_costs(const RunSpec& run, const PlannedMachine& machine, cons
   costs.forecast = make_forecast(run, machine, model, known);
   const auto& [hardware, software, work, blocks, closed_form] = *costs.forecast;
   for (const Block& block : model.blocks) {
-    const BlockCost cost = cost_of(blocks, block, run.mesh.pipeline_vocab_parts);
+    BlockCost cost = cost_of(blocks, block, run.mesh.pipeline_vocab_parts);
     GatherSeconds gathers;
     if (work.pipeline == 1 && block.kind == BlockKind::Layer)
       gathers = layer_gathers(hardware, software, work, cost);
+    if (block.backward == BlockBackward::None) {
+      cost = cost.forward_only();
+      gathers.backward = 0;
+    }
     costs.blocks.push_back(block_seconds(cost, gathers));
     costs.context.push_back({cost.context_hidden.all(), cost.context.all()});
   }

@@ -26,8 +26,9 @@ namespace trifold {
 
 // The parts of the model on each stage.
 struct StageCounts {
-  std::vector<std::vector<int>> layers;  // [stage][layer kind] (config/fields/layer_kinds.h)
-  std::vector<int> heads;                // parts of the head; empty: all on the last stage
+  std::vector<std::vector<int>> layers;             // [stage][layer kind] (config/fields/layer_kinds.h)
+  std::vector<int> heads;                           // parts of the head; empty: all on the last stage
+  std::vector<std::vector<int>> forward_only = {};  // of the layers, those without a backward; empty: none
 };
 
 // The largest numbers of micro-batches in flight on a stage (`slots`), and of micro-batches between I and W

@@ -87,6 +87,29 @@ TEST(LayoutSearch, FindsTensorRanksForExperts) {
   }
 }
 
+// Adapters in some layers alone. The layers below them have no backward, and few layers stand for all others.
+TEST(LayoutSearch, TakesAdaptersOfSomeLayers) {
+  PlanConfig config = search_of_8();
+  config.run.model.disable_bias_linear = true;
+  config.search_over = {SearchAxis::Tensor, SearchAxis::Pipeline};
+  config.run.model.adapters.lora_rank = 8;
+  const auto best = [&](std::vector<std::string> targets) {
+    config.run.model.adapters.lora_targets = std::move(targets);
+    const LayoutSearch search = search_layouts(resolve(config));
+    for (const FoundLayout& found : search.best)
+      EXPECT_NEAR(found.estimate.time.all(), found.step_seconds, 0.25 * found.step_seconds);
+    return search.best.front().step_seconds;
+  };
+  const double all = best({}), upper = best({"block.[4-7].*"}), last = best({"block.7.*"});
+  EXPECT_LT(upper, all);
+  EXPECT_LT(last, upper);
+  EXPECT_GT(upper, all / 2);
+  // Layers with experts alone have no such module.
+  config.run.model.num_experts = 4;
+  config.run.model.moe_layer_freq = "2";
+  EXPECT_GT(best({"mlp.down"}), 0);
+}
+
 // Halves of pairs that take turns need memory of their own and less time.
 TEST(LayoutSearch, CountsHalvesThatTakeTurns) {
   PlanConfig config = search_of_8();

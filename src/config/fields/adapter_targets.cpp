@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace trifold {
@@ -104,6 +105,17 @@ std::vector<LinearModules> linear_modules(const ModelConfig& model) {
     modules.push_back(modules_of_linear(mlp + ".down", 1));
   }
   return modules;
+}
+
+AdapterConfig adapters_of_any_layer(const ModelConfig& model) {
+  AdapterConfig adapters = model.adapters;
+  if (!adapters.lora_rank || adapters.lora_targets.empty()) return adapters;
+  std::set<std::string> all;
+  for (const LinearModules& layer : linear_modules(model))
+    for (const std::string& module : adapted_modules(model.adapters, layer))
+      all.insert(std::string(kBlocks) + "*" + module.substr(module.find('.', kBlocks.size())));
+  if (!all.empty()) adapters.lora_targets.assign(all.begin(), all.end());
+  return adapters;
 }
 
 }  // namespace trifold

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "config/fields/adapter_targets.h"
 #include "config/fields/layer_kinds.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
@@ -26,26 +27,29 @@ RunSpec assumed_context(RunSpec run, const Software& software) {
 struct OneLayer {
   OneLayer(const RunSpec& run, FusedOps fused, double load)
       : mesh(mesh_sizes(run.mesh), {}), model(make_model(run.model, mesh, run.seed, run.mesh)) {
+    model.give_layers_backward();
     Batch batch = batch_without_memory(run.micro_batch_size, run.model.seq_length, model.later_labels);
     cut_rows(batch, rows_here(model.row_cut, run.model.seq_length, mesh.sizes(), {}));
     work = walk_work(model, mesh, batch, run.layer_type(), counting_ops(fused), load);
   }
 
   size_t first_layer() const { return static_cast<size_t>(model.layers().front()); }
-  double tied() const {
+  double tied(bool trained_only) const {
     double elements = 0;
     for (const ParamSpec& spec : model.params.specs())
-      if (spec.tied_to) elements += static_cast<double>(spec.shard.local.elements());
+      if (spec.tied_to && !(trained_only && spec.frozen))
+        elements += static_cast<double>(spec.shard.local.elements());
     return elements;
   }
-  HeldWeights weights_of(size_t block) const {
-    HeldWeights held;
+  void count_weights(size_t block, double element_bytes, BlockCost& cost) const {
     for (const ParamSpec& spec : model.params.specs()) {
       if (spec.block != static_cast<int>(block)) continue;
-      const auto elements = static_cast<double>(spec.shard.local.elements());
-      (spec.shard.data_axes() == kExpertDataAxes ? held.experts : held.dense) += elements;
+      const auto in = [&](HeldWeights& weights) -> double& {
+        return spec.shard.data_axes() == kExpertDataAxes ? weights.experts : weights.dense;
+      };
+      in(cost.weights) += static_cast<double>(spec.stored_length()) / (spec.quantized ? element_bytes : 1);
+      if (!spec.frozen) in(cost.trained) += static_cast<double>(spec.shard.local.elements());
     }
-    return held;
   }
 
   Mesh mesh;
@@ -55,7 +59,9 @@ struct OneLayer {
 
 // Layers without experts do not depend on the ranks that share experts.
 RunSpec with_one_layer(RunSpec run, const ModelConfig& kind, bool on_device) {
+  const AdapterConfig adapters = adapters_of_any_layer(run.model);
   run.model = kind;
+  run.model.adapters = adapters;
   run.model.num_layers = 1;
   if (!kind.num_experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   if (on_device) run.mesh.device = ComputeDevice::Cuda;
@@ -114,6 +120,14 @@ BlockCost cost_of(const Parts& parts) {
           of(&ListSeconds::context_hidden), of(&ListSeconds::rows)};
 }
 
+HeldWeights operator+(const HeldWeights& a, const HeldWeights& b) {
+  return {a.dense + b.dense, a.experts + b.experts};
+}
+
+HeldWeights operator*(double factor, const HeldWeights& weights) {
+  return {factor * weights.dense, factor * weights.experts};
+}
+
 PartSeconds operator+(const PartSeconds& a, const PartSeconds& b) {
   return {a.forward + b.forward, a.input + b.input, a.weight + b.weight};
 }
@@ -125,7 +139,8 @@ PartSeconds operator*(double factor, const PartSeconds& part) {
 BlockCost operator+(const BlockCost& a, const BlockCost& b) {
   return {a.compute + b.compute, a.tensor + b.tensor,
           a.context + b.context, a.context_hidden + b.context_hidden,
-          a.rows + b.rows,       {a.weights.dense + b.weights.dense, a.weights.experts + b.weights.experts}};
+          a.rows + b.rows,       a.weights + b.weights,
+          a.trained + b.trained};
 }
 
 // The walks of a run's blocks, to be priced.
@@ -152,6 +167,7 @@ class Pricing {
       costs.embedding = of_kind.embedding;
       costs.head = of_kind.head;
       costs.tied = of_kind.tied;
+      costs.tied_trained = of_kind.tied_trained;
     }
     return costs;
   }
@@ -188,14 +204,15 @@ class Pricing {
   BlockCosts costs_of(const Blocks& blocks, bool split) const {
     const OneLayer& walked = blocks.all;
     BlockCosts costs;
-    costs.tied = walked.tied();
+    costs.tied = walked.tied(false);
+    costs.tied_trained = walked.tied(true);
     BlockCost layer;  // if layers differ, as in a model from a file, the last one
     for (size_t block = 0; block < walked.model.blocks.size(); ++block) {
       WalkedBlock work = walked.work.of_block(block);
       const BlockKind kind = walked.model.blocks[block].kind;
       if (kind == BlockKind::Head && software_.describes_memory()) move_loss_gradients(work);
       BlockCost cost = cost_of(parts_of(work, *prices_, split));
-      cost.weights = walked.weights_of(block);
+      walked.count_weights(block, static_cast<double>(size_of(run_.dtype)), cost);
       switch (kind) {
         case BlockKind::Embedding:
           costs.embedding = cost;
@@ -227,6 +244,7 @@ class Pricing {
     hide_behind_weights(plain);
     plain.rows = cost.rows;
     plain.weights = cost.weights;
+    plain.trained = cost.trained;
     if (recomputes_scores()) {
       for (const Work& work : walked.forward)
         if (work.kind == Work::Kind::Attention) plain.compute.input += work.times * prices_->seconds(work);
@@ -235,6 +253,7 @@ class Pricing {
     const double fraction = software_.recompute_fraction;
     BlockCost mixed = cost.times(fraction) + plain.times(1 - fraction);
     mixed.weights = cost.weights;
+    mixed.trained = cost.trained;
     return mixed;
   }
 
@@ -269,8 +288,15 @@ class Pricing {
 PartSeconds BlockCost::all() const { return compute + tensor + context; }
 
 BlockCost BlockCost::times(double factor) const {
-  return {factor * compute,        factor * tensor, factor * context,
-          factor * context_hidden, factor * rows,   {factor * weights.dense, factor * weights.experts}};
+  return {factor * compute, factor * tensor,  factor * context, factor * context_hidden,
+          factor * rows,    factor * weights, factor * trained};
+}
+
+BlockCost BlockCost::forward_only() const {
+  BlockCost cost = *this;
+  for (PartSeconds* part : {&cost.compute, &cost.tensor, &cost.context, &cost.context_hidden, &cost.rows})
+    part->input = part->weight = 0;
+  return cost;
 }
 
 const BlockCosts& CostsOfModel::of(const RunSpec& run, bool split) {

@@ -29,7 +29,7 @@ struct PartSeconds {
   double all() const { return forward + input + weight; }
 };
 
-// Elements of the weights on one rank. Experts are counted separately because the ranks that hold the same experts
+// Elements of weights on one rank. Experts are counted separately because the ranks that hold the same experts
 // and sum their gradients are not the ranks that hold the same dense weights.
 struct HeldWeights {
   double dense = 0;
@@ -46,9 +46,11 @@ struct BlockCost {
   // The part of `tensor` that the other half of a pair can hide: exchanges of experts' rows in a single round, less the
   // time by which they slow down the overlapping computation.
   PartSeconds rows = {};
-  HeldWeights weights = {};
+  HeldWeights weights = {};  // held: elements, or as many as take the bytes of quantized ones
+  HeldWeights trained = {};  // those that have gradients
   PartSeconds all() const;
   BlockCost times(double factor) const;
+  BlockCost forward_only() const;  // if no backward reads its activations
 };
 
 // `layers` has an entry for each kind of layer (config/fields/layer_kinds.h); `head` is the whole head, of whose weights
@@ -57,8 +59,12 @@ struct BlockCosts {
   BlockCost embedding, head;
   std::vector<BlockCost> layers;
   double tied = 0;
-  // The weights of a head on the rank of the embedding.
+  double tied_trained = 0;  // tied, if they are trained
+  // The weights of a head on the rank of the embedding, and the trained ones.
   HeldWeights head_at_embedding() const { return {head.weights.dense - tied, head.weights.experts}; }
+  HeldWeights trained_at_embedding() const {
+    return {head.trained.dense - tied_trained, head.trained.experts};
+  }
 };
 
 // A cache of the costs of one model's blocks on any layout. Each block is walked once for all layouts that agree on it.

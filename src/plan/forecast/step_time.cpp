@@ -14,8 +14,8 @@ struct RankCost {
   PartSeconds compute, tensor, context;
   double gathers = 0;  // gathers of sharded weights
   double hidden = 0;   // exchanges of experts' rows that the other halves of pairs hide, averaged
-  HeldWeights weights;
-  std::vector<double> layers;  // [layer kind]
+  HeldWeights weights, trained;
+  std::vector<double> layers, forward_only;  // [layer kind], the second of those without a backward
   double all() const { return compute.all() + tensor.all() + context.all() + gathers; }
   double busy() const { return all() - hidden; }
 };
@@ -30,6 +30,11 @@ void add(PartSeconds& sum, const PartSeconds& part, double times = 1) {
   sum.forward += times * part.forward;
   sum.input += times * part.input;
   sum.weight += times * part.weight;
+}
+
+void add(HeldWeights& sum, const HeldWeights& weights, double times) {
+  sum.dense += times * weights.dense;
+  sum.experts += times * weights.experts;
 }
 
 void add(BlockCost& sum, const BlockCost& block, double times) {
@@ -67,7 +72,7 @@ class Closed {
     time.messages = messages(*slowest);
     for (const RankCost& rank : ranks) {
       time.data = std::max(time.data, data_part(rank));
-      time.update = std::max(time.update, update_seconds(hardware_, work_, rank.weights));
+      time.update = std::max(time.update, update_seconds(hardware_, work_, rank.trained));
     }
     return time;
   }
@@ -78,33 +83,41 @@ class Closed {
   RankCost rank_cost(int rank) const {
     RankCost cost;
     cost.layers.resize(costs_.layers.size());
+    cost.forward_only.resize(costs_.layers.size());
     std::vector<BlockCost> stages;
     for (int chunk = 0; chunk < work_.chunks; ++chunk) {
       const int stage = stage_of(rank, chunk);
       const std::vector<int>& layers = work_.stage_layers[static_cast<size_t>(stage)];
       BlockCost& whole = stages.emplace_back();
-      const auto take = [&](const BlockCost& block, const HeldWeights& weights, double times) {
+      const auto take = [&](const BlockCost& block, const HeldWeights& weights, const HeldWeights& trained,
+                            double times) {
         add(whole, block, times);
-        cost.weights.dense += times * weights.dense;
-        cost.weights.experts += times * weights.experts;
+        add(cost.weights, weights, times);
+        add(cost.trained, trained, times);
       };
-      if (stage == 0) take(costs_.embedding, embedding_weights(), 1);
+      if (stage == 0) take(costs_.embedding, embedding_weights(), embedding_trained(), 1);
       for (size_t kind = layers.size(); kind-- > 0;) {
-        take(costs_.layers[kind], costs_.layers[kind].weights, layers[kind]);
-        cost.layers[kind] += layers[kind];
+        const BlockCost& layer = costs_.layers[kind];
+        const int forward_only = work_.forward_only_of(stage, kind), both = layers[kind] - forward_only;
+        take(layer, layer.weights, layer.trained, both);
+        if (forward_only > 0) take(layer.forward_only(), layer.weights, {}, forward_only);
+        cost.layers[kind] += both;
+        cost.forward_only[kind] += forward_only;
       }
       // A tied weight is also on the last rank, if that is another rank.
-      take(costs_.head, work_.pipeline == 1 ? costs_.head_at_embedding() : costs_.head.weights,
-           work_.head_of(stage));
+      const bool whole_model = work_.pipeline == 1;
+      take(costs_.head, whole_model ? costs_.head_at_embedding() : costs_.head.weights,
+           whole_model ? costs_.trained_at_embedding() : costs_.head.trained, work_.head_of(stage));
       add(cost.compute, whole.compute);
       add(cost.tensor, whole.tensor);
       add(cost.context, whole.context);
     }
     if (work_.takes_turns) cost.hidden = hidden_seconds(rank, stages[0], stages[1]) / work_.micros;
     if (shards_weights() && work_.pipeline == 1)
-      for (size_t kind = cost.layers.size(); kind-- > 0;)
-        cost.gathers +=
-            cost.layers[kind] * layer_gathers(hardware_, software_, work_, costs_.layers[kind]).all();
+      for (size_t kind = cost.layers.size(); kind-- > 0;) {
+        const GatherSeconds gathers = layer_gathers(hardware_, software_, work_, costs_.layers[kind]);
+        cost.gathers += cost.layers[kind] * gathers.all() + cost.forward_only[kind] * gathers.forward;
+      }
     return cost;
   }
 
@@ -138,8 +151,12 @@ class Closed {
 
   double gradient_bytes() const { return trifold::gradient_bytes(software_, work_); }
 
-  HeldWeights embedding_weights() const {
-    HeldWeights weights = costs_.embedding.weights;
+  HeldWeights embedding_weights() const { return without_tokens(costs_.embedding.weights); }
+  HeldWeights embedding_trained() const {
+    const HeldWeights& trained = costs_.embedding.trained;
+    return trained.dense > 0 ? without_tokens(trained) : trained;
+  }
+  HeldWeights without_tokens(HeldWeights weights) const {
     if (work_.tokens_at_head) weights.dense -= work_.vocabulary * work_.hidden / work_.tensor;
     return weights;
   }
@@ -153,8 +170,10 @@ class Closed {
     if (work_.pipeline > 1) return gather(rank.weights);
     const HeldWeights head = costs_.head_at_embedding();
     const HeldWeights ends{embedding_weights().dense + head.dense, head.experts};
+    HeldWeights trained = embedding_trained();
+    add(trained, costs_.trained_at_embedding(), 1);
     return work_.micros * (gather(costs_.layers.back().weights) + gather(ends) +
-                           scatter_seconds(hardware_, software_, work_, ends, gradient_bytes()));
+                           scatter_seconds(hardware_, software_, work_, trained, gradient_bytes()));
   }
 
   // Both halves of a pair wait until both can begin: the bubble is, for each chunk, a pair and a backward less three
@@ -236,7 +255,7 @@ class Closed {
 
   double data_part(const RankCost& rank) const {
     if (shards_weights() && work_.pipeline == 1) return 0;  // layer by layer
-    return data_seconds(hardware_, software_, work_, rank.weights,
+    return data_seconds(hardware_, software_, work_, rank.trained,
                         rank.compute.backward() + rank.tensor.backward() + rank.context.backward());
   }
 
@@ -265,7 +284,8 @@ GatherSeconds layer_gathers(const Hardware& hardware, const Software& software, 
   const PartSeconds seconds = layer.all();
   const HeldWeights& held = layer.weights;
   const double weights = gather_seconds(hardware, software, work, held, work.element_bytes);
-  const double gradients = scatter_seconds(hardware, software, work, held, gradient_bytes(software, work));
+  const double gradients =
+      scatter_seconds(hardware, software, work, layer.trained, gradient_bytes(software, work));
   const auto beside = [&](double computing, double moving) {
     return std::max(moving - computing, 0.0) + hardware.contention * std::min(computing, moving);
   };

@@ -60,9 +60,13 @@ struct Workload {
   // Transformer layers by stage and kind: [pipeline * chunks][layer kind], as in BlockCosts::layers.
   std::vector<std::vector<int>> stage_layers;
 
+  // [stage][layer kind] How many of them have no backward, because nothing before or in them is trained; empty: none.
+  std::vector<std::vector<int>> stage_forward_only = {};
+
   std::vector<double> stage_head;  // fraction of the head in each stage; empty: all in the last one
 
   double head_of(int stage) const;
+  int forward_only_of(int stage, size_t kind) const;
 
   double rows() const { return micro_batch * sequence / context; }  // rows of a micro-batch on one rank
   // The numbers of ranks that sum gradients of the same weights (data_ranks) or of the same experts
