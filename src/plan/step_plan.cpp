@@ -187,26 +187,30 @@ Reduction reduction_of(const RunSpec& run, bool each) { return {each, run.most_m
 
 namespace {
 
-// [stage] The number of first blocks that contain the n layers to off-load, at most all blocks but one: the backward of
-// the last block comes first. Empty: none.
+// [stage] The number of first blocks that contain the n layers to off-load, of those with a backward, at most all blocks
+// but one: the backward of the last block comes first. Empty: none.
 std::vector<int> offloaded_blocks(const RunSpec& run, const CutModel& model) {
   const int64_t wanted = run.mesh.cpu_offloading_num_layers;
   if (wanted == 0) return {};
+  const int unread = model.model.blocks_without_backward();
   int64_t most = 0;
   std::vector<int> offloaded;
   for (const StageRange& stage : model.stages) {
     int64_t layers = 0;
     int end = 0;
     for (int block = stage.begin; block < stage.end; ++block) {
-      if (model.model.blocks[static_cast<size_t>(block)].kind != BlockKind::Layer) continue;
+      const Block& each = model.model.blocks[static_cast<size_t>(block)];
+      if (each.kind != BlockKind::Layer || block < unread) continue;
       if (++layers <= wanted) end = block + 1 - stage.begin;
     }
     most = std::max(most, layers);
-    offloaded.push_back(std::min(end, stage.size() - 1));
+    end = std::min(end, stage.size() - 1);
+    offloaded.push_back(end > unread - stage.begin ? end : 0);
   }
   if (wanted > most)
-    bad_input("--cpu-offloading-num-layers {} is more than the layers of the largest stage: give at most {}",
-              wanted, most);
+    bad_input(
+        "--cpu-offloading-num-layers {} is more than the layers of the largest stage{}: give at most {}",
+        wanted, unread > 0 ? " that keep activations for a backward" : "", most);
   if (std::all_of(offloaded.begin(), offloaded.end(), [](int blocks) { return blocks <= 0; }))
     bad_input(
         "--cpu-offloading-num-layers {} has no effect, because the last block of a stage is not off-loaded and no "
@@ -220,6 +224,10 @@ std::vector<int> offloaded_blocks(const RunSpec& run, const CutModel& model) {
 PlanShape plan_shape(const RunSpec& run, const StepOrder& order, const CutModel& model, bool each) {
   PlanShape shape;
   shape.offloaded = offloaded_blocks(run, model);
+  if (!shape.offloaded.empty())
+    for (const StageRange& stage : model.stages)
+      shape.not_kept.push_back(
+          std::clamp(model.model.blocks_without_backward() - stage.begin, 0, stage.size()));
   shape.stages = static_cast<int>(model.stages.size());
   shape.micros = order.micros * order.batches;
   shape.tied = model.tied_stages();
@@ -276,7 +284,7 @@ Plan complete_plan(const StepOrder& order, const PlanShape& shape) {
         add_reduce(with_lookups(order, shape), shape.blocks, shape.bucket_ends, shape.tied, shape.each);
     plan = add_communication(std::move(plan), order.take_turns ? Pairs::Together : Pairs::Apart,
                              static_cast<int>(shape.lookups.size()));
-    plan = add_offload(std::move(plan), shape.blocks, shape.offloaded);
+    plan = add_offload(std::move(plan), shape.blocks, shape.offloaded, 1, shape.not_kept);
     check_plan(plan, shape);
     // If gradients are reduced after each micro-batch no backward is whole; such plans are made only for comparison.
     if (order.take_turns && shape.each.empty()) check_pairs(plan, order);

@@ -24,6 +24,8 @@ struct PlanShape {
   int without_backward = 0;
   // [stage] The number of first blocks, not all, whose activations may be off-loaded; empty: none.
   std::vector<int> offloaded = {};
+  std::vector<int> not_kept =
+      {};  // [stage] the first of these blocks that keep nothing, since no backward reads it
   bool operator==(const PlanShape&) const = default;
 };
 

@@ -14,8 +14,9 @@ using Kept = std::tuple<int, int, int>;
 // Inserts OFFLOAD and FETCH between the computations of one row. Positions are indices in the row split into blocks.
 class Offloader {
  public:
-  Offloader(std::span<const int> blocks, std::span<const int> offloaded, int ahead)
-      : blocks_(blocks), offloaded_(offloaded), ahead_(static_cast<size_t>(ahead)) {}
+  Offloader(std::span<const int> blocks, std::span<const int> offloaded, int ahead,
+            std::span<const int> not_kept)
+      : blocks_(blocks), offloaded_(offloaded), not_kept_(not_kept), ahead_(static_cast<size_t>(ahead)) {}
 
   RankPlan run(const RankPlan& row) {
     for (const Action& action : row) split(action);
@@ -26,6 +27,8 @@ class Offloader {
 
  private:
   int offloaded_of(int stage) const { return offloaded_[static_cast<size_t>(stage)]; }
+
+  int first_of(int stage) const { return not_kept_.empty() ? 0 : not_kept_[static_cast<size_t>(stage)]; }
 
   void split(Action action) {
     if (!is_compute(action.kind) || action.block != Action::kAll || offloaded_of(action.stage) == 0) {
@@ -49,7 +52,7 @@ class Offloader {
       if (!is_compute(action.kind)) continue;
       computations_.push_back(at);
       const int block = action.block - 1;
-      if (block < 0 || block >= offloaded_of(action.stage)) continue;
+      if (block < first_of(action.stage) || block >= offloaded_of(action.stage)) continue;
       const Kept kept{action.stage, block, action.micro};
       if (action.kind == ActionKind::F)
         leave_[kept] = at;
@@ -86,7 +89,7 @@ class Offloader {
     return out;
   }
 
-  std::span<const int> blocks_, offloaded_;
+  std::span<const int> blocks_, offloaded_, not_kept_;
   size_t ahead_;
   RankPlan row_;
   std::vector<size_t> computations_;  // positions of computations
@@ -96,12 +99,13 @@ class Offloader {
 
 }  // namespace
 
-Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead) {
+Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead,
+                 std::span<const int> not_kept) {
   if (std::all_of(offloaded.begin(), offloaded.end(), [](int count) { return count == 0; })) return plan;
   for (RankPlan& row : plan) {
     const bool given =
         std::any_of(row.begin(), row.end(), [](const Action& action) { return is_offload(action.kind); });
-    if (!given) row = Offloader(blocks, offloaded, ahead).run(row);
+    if (!given) row = Offloader(blocks, offloaded, ahead, not_kept).run(row);
   }
   return plan;
 }

@@ -80,12 +80,13 @@ Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 Plan add_reduce(Plan plan, std::span<const int> blocks, std::span<const std::vector<int>> bucket_ends,
                 const std::vector<TiedStage>& tied = {}, std::span<const std::vector<int>> each = {});
 
-// Off-loads the activations of the first offloaded[stage] blocks of each stage, which must be fewer than all. F, B, I
-// and W of these stages are split into blocks. An OFFLOAD follows the forward of the next block, which reads the
+// Off-loads the activations of blocks [not_kept[stage], offloaded[stage]) of each stage, not of its last block; without
+// `not_kept` from the first on. F, B, I and W of these stages are split into blocks. An OFFLOAD follows the forward of the next block, which reads the
 // block's output; a FETCH is placed `ahead` computations before the backward of that block, so that it overlaps with
 // them. Blocks that would be fetched before anything else is computed stay in memory. A row that already has OFFLOADs
 // keeps them, and its order.
-Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead = 1);
+Plan add_offload(Plan plan, std::span<const int> blocks, std::span<const int> offloaded, int ahead = 1,
+                 std::span<const int> not_kept = {});
 
 // A unit of weights that is gathered and released, or whose gradients are reduced, as a whole; named by the
 // block that completes it.

@@ -101,6 +101,24 @@ TEST(OffloadedActivations, TakeWhatAPlanSays) {
     }
 }
 
+// Blocks below the first adapter keep nothing for a backward, so that there is nothing to off-load.
+TEST(OffloadedActivations, AreThoseOfBlocksWithABackward) {
+  PretrainConfig config = four_layers();
+  config.model.adapters.lora_rank = 2;
+  config.model.adapters.lora_targets = {"block.[23].*"};
+  const auto bytes = [&](int64_t layers) { return plan_of(leaving(config, layers)).memory[0].offloaded; };
+  EXPECT_GT(bytes(1), 0U);
+  EXPECT_GT(bytes(2), bytes(1));
+  for (const int64_t layers : {1, 2})
+    compare_with_plan(leaving(config, layers), [&](Trainer& trainer, const MemoryReport& planned) {
+      EXPECT_EQ(trainer.memory().predicted_activations, planned.predicted_activations);
+      EXPECT_EQ(trainer.memory().offloaded, planned.offloaded);
+      EXPECT_EQ(trainer.activations_in_memory(), trainer.planned_activations_in_memory());
+    });
+  EXPECT_NE(error_of([&] { bytes(3); }).find("that keep activations for a backward: give at most 2"),
+            std::string::npos);
+}
+
 TEST(OffloadedActivations, RefuseStagesOfOneBlock) {
   PretrainConfig config = leaving(scheduled(on_mesh(four_layers(), 1, 1, 6), "1f1b"), 1);
   config.mesh.cut.pipeline_model_parallel_layout = "E|t|t|t|t|L";
