@@ -203,5 +203,16 @@ TEST(FindChatTemplate, ReadsListsOfNamedTemplates) {
   expect_has(error_of([&] { find_chat_template(data, bytes); }), "name one, --chat-template rag");
 }
 
+TEST(ChatTemplateSource, IsNotJoinedIfOnlyOneMarksAnswers) {
+  const std::string marks = "{%- generation -%}answer{%- endgeneration -%}";
+  EXPECT_EQ((ChatTemplateSource{.text = marks, .where = "usual"}.joined()), marks);
+  ChatTemplateSource source{
+      .text = "plain", .where = "usual", .tools_text = marks, .tools_where = "with tools"};
+  expect_has(error_of([&] { source.joined(); }),
+             "of the chat templates usual and with tools only one marks answers by {% generation %}");
+  source.text = marks;
+  EXPECT_NE(source.joined().find("tools is defined"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace trifold

@@ -83,6 +83,11 @@ bool has_generation_tag(std::string_view text) {
 // The line of trimmed white space at the border of a block is kept by an empty expression.
 std::string ChatTemplateSource::joined() const {
   if (tools_text.empty()) return text;
+  if (has_generation_tag(text) != has_generation_tag(tools_text))
+    bad_input(
+        "of the chat templates {} and {} only one marks answers by {{% generation %}}: one file cannot hold both; mark "
+        "them in both or in neither, or name a single template, --chat-template",
+        where, tools_where);
   static constexpr const char* kBorder = "{{ '' }}";
   const auto without_last_line_end = [](const std::string& template_text) {
     return template_text.ends_with('\n') ? template_text.substr(0, template_text.size() - 1) : template_text;

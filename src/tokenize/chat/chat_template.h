@@ -35,7 +35,8 @@ struct ChatTemplateSource {
   // The template for conversations with tools, if the model has another; empty: the same.
   std::string tools_text = {}, tools_where = {};
 
-  // One template that writes what both write: for a file.
+  // One template that writes what both write: for a file. BadInput if {% generation %} is in one of them alone, because
+  // a file has it for all conversations or for none.
   std::string joined() const;
 };
 
