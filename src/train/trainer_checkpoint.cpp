@@ -1,5 +1,7 @@
 // The trainer's checkpoints: the tensors of a run, and its other state. Learning rate and dropout follow from the
 // number of steps, the position in the data from the samples consumed, so these two numbers suffice.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -169,6 +171,25 @@ bool leave_out_missing_average(std::vector<NamedTensor>& wanted, const Checkpoin
                      [&](const NamedTensor& tensor) { return is_average(tensor.spec.name); });
 }
 
+// BadInput if moments of 8 bits, codes with scales that no conversion reads, are stored for numbers or wanted of them.
+void compare_moments(const std::vector<NamedTensor>& wanted, const CheckpointReader& from) {
+  constexpr std::pair<std::string_view, const char*> kMoments[] = {{"adam_m", "--exp-avg-dtype"},
+                                                                   {"adam_v", "--exp-avg-sq-dtype"}};
+  std::set<std::string> options;
+  bool stored_in_8bit = false;
+  for (const NamedTensor& tensor : wanted)
+    for (const auto& [kind, option] : kMoments) {
+      if (kind_of_tensor(tensor.spec.name) != kind) continue;
+      const TensorInfo* stored = from.find(tensor.spec.name);
+      if (stored == nullptr || (stored->dtype == DType::U8) == (tensor.data.dtype == DType::U8)) continue;
+      stored_in_8bit = stored->dtype == DType::U8;
+      options.insert(fmt::format("{} {}", option, stored_in_8bit ? "fp8" : "fp32"));
+    }
+  if (options.empty()) return;
+  bad_input("{} has moments {} 8 bits: resume with {}, or begin them anew with --no-load-optim",
+            from.directory().string(), stored_in_8bit ? "of" : "of more than", fmt::join(options, " "));
+}
+
 }  // namespace
 
 void Trainer::begin_adapters(std::vector<NamedTensor>& wanted, CheckpointReader& from) const {
@@ -215,6 +236,7 @@ std::vector<std::string> Trainer::load(const std::string& path, LoadPart part, b
     if (part != LoadPart::All || new_optimizer) keep_weights(wanted);
     if (part == LoadPart::Encoder) leave_out_head(wanted, replica_.model().params, *reader);
     if (part == LoadPart::Dense) wanted = wanted_of_dense(wanted);
+    compare_moments(wanted, *reader);
     averaged = leave_out_missing_average(wanted, *reader);
     if (has_adapters() && part != LoadPart::All) {
       CheckpointReader base = dequantized(*reader, config_.model);
