@@ -82,9 +82,9 @@ class LatentProjections final : public HeadProjections {
 
   Latent make_latent(BlockBuilder& builder, const std::string& name, int64_t rank, int64_t more) const;
   Up make_up(BlockBuilder& builder, std::string name, int64_t columns, int64_t in) const;
-  // Takes the latent vector, normed; with adapters, also writes the columns behind it to `rest`, [Ro, more].
   // y = x times rows [first, last) of `down`.
   void plain_product(Run& run, Tensor y, Tensor x, const Latent& latent, int64_t first, int64_t last) const;
+  // Takes the latent vector, normed; with adapters, also writes the columns behind it to `rest`, [Ro, more].
   void take_latent(Run& run, const Latent& latent, Tensor x, Tensor rest, Saved& saved) const;
   // The product of a latent vector with adapters: the vector, before its norm, in `raw`, and `rest`.
   void adapted_product(Run& run, const Latent& latent, Tensor x, Tensor raw, Tensor rest, Saved& saved) const;

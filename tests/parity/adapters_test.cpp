@@ -235,6 +235,10 @@ TEST(AdaptersWithGaussianInit, BeginAsTheModel) {
   EXPECT_EQ(normal.losses.front(), uniform.losses.front());
   EXPECT_NE(normal.losses.back(), uniform.losses.back());
   expect_close(train_adapters(on_mesh(config, 1, 2), folder.file("base"), LoadPart::Weights), normal, "Tp2");
+  // Adapters that exist have their values, whatever new ones would begin with.
+  train_adapters(adapted(base), folder.file("base"), LoadPart::Weights, folder.file("tuned"));
+  EXPECT_EQ(train_adapters(config, folder.file("tuned"), LoadPart::Weights).losses,
+            train_adapters(adapted(base), folder.file("tuned"), LoadPart::Weights).losses);
 }
 
 // Muon takes the adapters' matrices alone.

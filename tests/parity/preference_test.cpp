@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "nn/samples/pair_loss.h"
 #include "support/compare.h"
@@ -284,6 +285,38 @@ TEST_F(PreferenceFiles, BeginWithTheReference) {
     while (trainer.steps_done() < run.batch.train_iters) last = trainer.step();
     EXPECT_LT(last.loss, first.loss);
   });
+}
+
+// The reference of adapters to quantized weights has the same quantized weights.
+TEST_F(PreferenceFiles, BeginWithTheQuantizedReference) {
+  PretrainConfig run = pair_run();
+  run.model.hidden_dropout = 0;
+  run.precision.f64 = false;
+  train(run, few_text(run), {.stop_after = 2, .save = folder_});
+  std::set<std::string> files;
+  for (const BaseWeights type : {BaseWeights::AsRun, BaseWeights::Int8, BaseWeights::Nf4}) {
+    run.model.adapters.lora_rank = 2;
+    run.model.adapters.quantize_base = type;
+    const ReferenceModel reference = reference_model(folder_, run.model, DType::F32);
+    files.insert(reference_file(folder_, reference, "eleven pairs"));
+    for (const PairMesh& mesh : {PairMesh{}, PairMesh{.tp = 2}, PairMesh{.dp = 2, .zero = 3},
+                                 PairMesh{.dp = 2, .tp = 2, .pp = 2, .zero = 2}}) {
+      SCOPED_TRACE(fmt::format("{} tp {} zero {}", name_of(type), mesh.tp, mesh.zero));
+      const PretrainConfig config = mesh.of(run);
+      const auto values = std::make_shared<PairValues>();
+      values->set(values_on(config, reference, std::nullopt));
+      const PairSamples data(few_pairs(run.model.seq_length), values, 10, true, 7);
+      run_on_ranks(config.mesh, [&](Communicator& world) {
+        Trainer trainer(world, config, data, nullptr);
+        trainer.load(folder_, LoadPart::Weights);
+        const StepReport first = trainer.step();
+        if (world.rank() != 0) return;
+        for (const auto& [name, mean] : first.terms) EXPECT_EQ(mean, 0) << name;
+        EXPECT_DOUBLE_EQ(first.loss, std::log(2.0));
+      });
+    }
+  }
+  EXPECT_EQ(files.size(), 3U) << "a kept file would be read by a run with other weights";
 }
 
 }  // namespace

@@ -226,6 +226,7 @@ void compare_adapters(nlohmann::json& stored, nlohmann::json& wanted) {
       model->erase("lora_targets");
       model->erase("lora_dropout");
       model->erase("quantize_base");
+      model->erase("lora_init");  // the checkpoint has the values
     }
     return;
   }
@@ -281,24 +282,26 @@ void add_boxes(const ParamList& params, const FlatLayout::Segment& segment, Tens
 }
 
 // The slices that this rank holds of weights that are sharded over data-parallel ranks.
-void add_slices(Replica& replica, std::vector<NamedTensor>& wanted) {
+void add_slices(Replica& replica, bool frozen_only, std::vector<NamedTensor>& wanted) {
   const FlatLayout& flat = replica.layout().flat();
   for (const FlatLayout::Unit& unit : flat.units()) {
     if (unit.quantized) continue;  // load_quantized
     for (const FlatLayout::Segment& segment : flat.segments(unit, replica.groups().slice(unit.data)))
-      add_boxes(flat.params(), segment, replica.weights().owned(segment), wanted);
+      if (!frozen_only || flat.params()[segment.id].frozen)
+        add_boxes(flat.params(), segment, replica.weights().owned(segment), wanted);
   }
 }
 
-}  // namespace
-
-void load_weights(Replica& replica, const std::string& path, bool averages) {
+// With `frozen_only`, parameters that would be trained keep their values.
+void load_from(Replica& replica, CheckpointReader reader, bool frozen_only) {
   const ParamList& params = replica.layout().params();
   const bool sharded = replica.weights().sharded();
   std::vector<NamedTensor> wanted;
-  if (sharded) add_slices(replica, wanted);
+  if (sharded) add_slices(replica, frozen_only, wanted);
   for (int i = 0; i < params.size(); ++i) {
-    if (!params.stored({i}) || params[{i}].quantized) continue;
+    const ParamSpec& spec = params[{i}];
+    if (!params.stored({i}) || spec.quantized) continue;
+    if (frozen_only && !spec.frozen && !spec.is_buffer) continue;
     const FlatLayout::Segment whole{params[{i}].tied_to.value_or(ParamId{i}), 0,
                                     params[{i}].shard.local.elements()};
     if (!sharded) add_boxes(params, whole, replica.weights().weight({i}), wanted);
@@ -307,11 +310,20 @@ void load_weights(Replica& replica, const std::string& path, bool averages) {
       add_boxes(params, whole, replica.weights().exact({i}), wanted);
   }
   TensorsOnHost host(std::move(wanted), replica.ops(), replica.compute());
-  CheckpointReader reader = open_weights(path);
-  if (averages) reader = reader.with_averages();
   reader.load(host.tensors(), FloatConversion::Allow);
   host.put_back();
   load_quantized(replica, reader);
+}
+
+}  // namespace
+
+void load_weights(Replica& replica, const std::string& path, bool averages) {
+  CheckpointReader reader = open_weights(path);
+  load_from(replica, averages ? reader.with_averages() : std::move(reader), false);
+}
+
+void load_frozen_weights(Replica& replica, const std::string& path) {
+  load_from(replica, open_weights(path), true);
 }
 
 }  // namespace trifold

@@ -53,11 +53,16 @@ void inherit_tokenizer(DataConfig& data, const CheckpointModel& from, bool is_te
 // BadInput that lists the differing fields, unless a checkpoint of the model `stored` fits the model `wanted`. With
 // LoadPart::Weights the sample length, dropout, the scale of initial weights and the range of rotary positions may
 // differ; with LoadPart::Encoder the head may differ too, and with LoadPart::Dense `wanted` may have experts, but not
-// `stored`. The padding of the vocabulary may always differ, because it is not stored.
+// `stored`. The padding of the vocabulary may always differ, because it is not stored. Except with LoadPart::All,
+// `wanted` may add adapters to a model without any; if both have adapters of the same modules, the way in which these are
+// targeted, dropout, quantization of frozen weights and the first values of new adapters may differ.
 void compare_checkpoint_model(nlohmann::json stored, nlohmann::json wanted, LoadPart part);
 
 // Loads the weights of `replica` from the checkpoint or Hugging Face folder, or, with `averages`, their exponential
 // averages from the checkpoint. Every rank reads its own part.
 void load_weights(Replica& replica, const std::string& path, bool averages = false);
+
+// Loads only the frozen weights. Adapters of the replica, which need not be in the checkpoint, keep their values.
+void load_frozen_weights(Replica& replica, const std::string& path);
 
 }  // namespace trifold

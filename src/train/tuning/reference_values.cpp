@@ -88,6 +88,19 @@ std::vector<double> read_on_first(Communicator& world, const std::optional<std::
   return values;
 }
 
+// Quantizes the reference's weights as the adapters' frozen weights are: both then compute the same before training.
+void hold_base_alike(const AdapterConfig& tuned, ReferenceModel& reference) {
+  AdapterConfig& own = reference.model.adapters;
+  const BaseWeights held = tuned.quantize_base;
+  if (!tuned.lora_rank || (!own.lora_rank && held == BaseWeights::AsRun)) return;
+  if (!own.lora_rank) {
+    own.lora_rank = 1;  // only frozen weights are quantized; nothing loads these adapters, which stay zero
+    reference.frozen_only = true;
+  }
+  own.quantize_base = held;
+  if (held != BaseWeights::AsRun) reference.identity += fmt::format(" with a base in {}", name_of(held));
+}
+
 }  // namespace
 
 ReferenceModel reference_model(const std::string& path, const ModelConfig& tuned, DType dtype) {
@@ -100,9 +113,10 @@ ReferenceModel reference_model(const std::string& path, const ModelConfig& tuned
     bad_input("the reference model {} has {} tokens, the model that is trained {}: they must be equal", path,
               *from.model.vocab_size, *tuned.vocab_size);
   set_length(from, tuned.seq_length);
-  ReferenceModel reference{path, from.model, dtype, {}};
+  ReferenceModel reference{path, from.model, dtype, {}, false};
   reference.model.pair_loss = tuned.pair_loss;
   reference.identity = fmt::format("{} in {}", reader.manifest().save_id, name_of(dtype));
+  hold_base_alike(tuned.adapters, reference);
   return reference;
 }
 
@@ -124,7 +138,10 @@ std::optional<std::vector<double>> reference_values(Communicator& world, const M
     if (!values->empty()) return;
     values.reset();
     Replica replica(world, mesh, reference.model, reference.dtype, 0, {}, zero, {}, precision);
-    load_weights(replica, reference.path);
+    if (reference.frozen_only)
+      load_frozen_weights(replica, reference.path);
+    else
+      load_weights(replica, reference.path);
     SampleLikelihoods likelihoods(replica, source.samples());
     if (!evaluate_model(replica, source, micro_batch_size, source.samples(), false, &likelihoods, signal))
       return;

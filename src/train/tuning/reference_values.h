@@ -18,10 +18,12 @@ struct ReferenceModel {
   std::string path;   // a checkpoint or a Hugging Face folder
   ModelConfig model;  // as it is trained: sample length, and the loss of pairs
   DType dtype = DType::F32;
-  std::string identity;  // names the weights and the type in which they compute
+  std::string identity;      // names the weights and the type in which they compute
+  bool frozen_only = false;  // the path has no values of the model's adapters, which are zero
 };
 
-// The model of `path`, with the sample length and the loss of `tuned` and computing as the run does. BadInput if it cannot
+// The model of `path`, with the sample length and the loss of `tuned` and computing as the run does: if `tuned` adds
+// adapters to quantized weights (AdapterConfig::quantize_base), its weights are quantized alike. BadInput if it cannot
 // read the samples that `tuned` is trained on.
 ReferenceModel reference_model(const std::string& path, const ModelConfig& tuned, DType dtype);
 
