@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "parity/zero_runs.h"
+#include "support/files.h"
 #include "support/planned_memory.h"
 
 namespace trifold::test {
