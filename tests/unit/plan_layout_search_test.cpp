@@ -92,6 +92,7 @@ TEST(LayoutSearch, TakesAdaptersOfSomeLayers) {
   PlanConfig config = search_of_8();
   config.run.model.disable_bias_linear = true;
   config.search_over = {SearchAxis::Tensor, SearchAxis::Pipeline};
+  config.run.batch.micro_batch_size = 1;
   config.run.model.adapters.lora_rank = 8;
   const auto best = [&](std::vector<std::string> targets) {
     config.run.model.adapters.lora_targets = std::move(targets);
