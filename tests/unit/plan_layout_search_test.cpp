@@ -98,7 +98,7 @@ TEST(LayoutSearch, TakesAdaptersOfSomeLayers) {
     config.run.model.adapters.lora_targets = std::move(targets);
     const LayoutSearch search = search_layouts(resolve(config));
     for (const FoundLayout& found : search.best)
-      EXPECT_NEAR(found.estimate.time.all(), found.step_seconds, 0.25 * found.step_seconds);
+      EXPECT_NEAR(found.estimate.time.all(), found.step_seconds, 0.35 * found.step_seconds);
     return search.best.front().step_seconds;
   };
   const double all = best({}), upper = best({"block.[4-7].*"}), last = best({"block.7.*"});
