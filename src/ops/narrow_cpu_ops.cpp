@@ -113,8 +113,7 @@ void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Ten
   NarrowTemporaries temporaries(stream);
   cpu_ops().affine_backward_weight(stream, dw, {}, turned(temporaries, stream, dy),
                                    turned(temporaries, stream, x), accumulate);
-  if (db.rank() > 0)
-    cpu_ops().column_sum(stream, db, is_narrow(dy) ? rows_of(temporaries, stream, dy) : dy, accumulate);
+  if (db.rank() > 0) cpu_ops().column_sum(stream, db, rows_of(temporaries, stream, dy), accumulate);
 }
 
 // An entry of cpu_ops() whose first tensor may be narrow.

@@ -173,13 +173,14 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
   return dz;
 }
 
-// Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows.
+// Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows. Products
+// of narrow factors would sum rounded elements; dy is wide here, so the exact ones are summed on every mesh.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
   adapters_.backward_weight(run, saved[x_], saved);
   if (!run.trains(weight_.id())) return;
   const Tensor all = saved[dy_];
   const Tensor rank_rows = region_.own_rows(all);
-  const bool apart = bias_ && rank_rows.row_count() != all.row_count();
+  const bool apart = bias_ && (run.narrow || rank_rows.row_count() != all.row_count());
   const bool adds = run.adds_to(weight_.id(), bias_);
   run.ops.affine_backward_weight(run.stream, run.grad(weight_.id()),
                                  bias_ && !apart ? run.grad(*bias_) : Tensor{}, all, saved[x_], adds);

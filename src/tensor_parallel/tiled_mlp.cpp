@@ -59,7 +59,7 @@ Tensor TiledMlp::inner_gradient(Run& run, Tensor dy, Saved& saved) const {
 void TiledMlp::add_weight_gradients(Run& run, Tensor x, Tensor a, Tensor dz, Tensor dy) const {
   const LinearParameters up = up_.parameters();
   const LinearParameters down = down_.parameters();
-  const bool biased = down.bias && !sums_bias_apart();
+  const bool biased = down.bias && !sums_bias_apart(run);
   run.ops.affine_backward_weight(run.stream, run.grad(down.weight), biased ? run.grad(*down.bias) : Tensor{},
                                  dy, a,
                                  biased ? run.adds_to(down.weight, down.bias) : run.adds_to(down.weight));
@@ -133,7 +133,7 @@ Tensor TiledMlp::compute_backward(Run& run, Tensor dy, Saved& saved, Parts parts
       run.ops.affine_backward_input(run.stream, dx.partial.rows(begin, end), dz,
                                     run.weight(up_.parameters().weight), 0.0);
   });
-  if (parts.weights && sums_bias_apart()) {
+  if (parts.weights && sums_bias_apart(run)) {
     const ParamId bias = *down_.parameters().bias;
     run.ops.column_sum(run.stream, run.grad(bias), dy, run.adds_to(bias));
   }

@@ -50,8 +50,11 @@ class TiledMlp final : public Layer {
   void add_partial(Run& run, const Region::Sum& y, Tensor all_x, Saved& saved) const;
   // Computes the gradients in `parts`; returns the gradient of the input if it is one.
   Tensor compute_backward(Run& run, Tensor dy, Saved& saved, Parts parts) const;
-  // Under sequence parallelism the bias of `down` is summed over the rank's own rows, once for all tiles.
-  bool sums_bias_apart() const { return down_.parameters().bias && region_.slices(); }
+  // Whether the bias of `down` is summed once for all tiles, as in RowLinear: over the rank's own rows under sequence
+  // parallelism, and over the exact ones if factors are narrow.
+  bool sums_bias_apart(const Run& run) const {
+    return down_.parameters().bias && (run.narrow || region_.slices());
+  }
 
   std::string up_name_, down_name_;  // as Run::show passes them
   Region region_;

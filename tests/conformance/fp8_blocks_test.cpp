@@ -189,18 +189,19 @@ TEST(NarrowForm, TurnedColumnsFollowTheDefinition) {
         [&](int64_t block, int64_t column) { return static_cast<size_t>(block * extent.columns + column); },
         count);
     Narrow from_wide{std::vector<uint8_t>(x.size(), 0xee), std::vector<float>(count, -1)};
-    turn_rows(nullptr, from_wide.codes.data(), from_wide.scales.data(), x.data(), extent.rows,
-              extent.columns);
+    std::vector<float> sums(count, -1), sums_of_wide = sums;
+    turn_rows(nullptr, from_wide.codes.data(), from_wide.scales.data(), sums_of_wide.data(), x.data(),
+              extent.rows, extent.columns);
     EXPECT_EQ(from_wide.codes, transposed(expected.codes, extent));
     EXPECT_EQ(from_wide.scales, expected.scales);
     Narrow made = rows;
     Narrow from_narrow = from_wide;
     from_narrow.codes.assign(x.size(), 0xee);
-    std::vector<float> sums(count, -1);
     turn_rows(nullptr, from_narrow.codes.data(), from_narrow.scales.data(), sums.data(),
               {made.codes.data(), made.scales.data(), extent.rows, extent.columns});
     EXPECT_EQ(from_narrow.codes, from_wide.codes);
     EXPECT_EQ(from_narrow.scales, from_wide.scales);
+    EXPECT_EQ(sums, sums_of_wide);
     for (const bool accumulate : {false, true}) {
       std::vector<float> total(static_cast<size_t>(extent.columns), 0.5F);
       add_turned_sums(nullptr, total.data(), sums.data(), extent.rows, extent.columns, accumulate);
@@ -242,7 +243,8 @@ TEST(NarrowForm, KernelsHaveNoRaces) {
   const NarrowMatrix narrow{made.codes.data(), made.scales.data(), extent.rows, extent.columns};
   narrow_rows(nullptr, narrow, x.data());
   turn_rows(nullptr, turned.codes.data(), turned.scales.data(), sums.data(), narrow);
-  turn_rows(nullptr, turned.codes.data(), turned.scales.data(), x.data(), extent.rows, extent.columns);
+  turn_rows(nullptr, turned.codes.data(), turned.scales.data(), sums.data(), x.data(), extent.rows,
+            extent.columns);
   for (const bool by_columns : {false, true})
     narrow_weight(nullptr, turned.codes.data(), turned.scales.data(), x.data(), extent.rows, extent.columns,
                   by_columns);

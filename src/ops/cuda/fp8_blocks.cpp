@@ -31,7 +31,7 @@ struct BlockFactor {
   size_t workspace() const { return fp8_block_factor_workspace(extent(), depth()); }
 };
 
-// The gradient of a bias: dy's column sums, of a narrow dy as it is turned.
+// The gradient of a bias: the column sums of dy's rounded elements, taken as dy is turned.
 struct BiasSum {
   Tensor db;
   bool accumulate = false;
@@ -59,14 +59,13 @@ void prepare(CudaStream stream, std::byte* memory, const BlockFactor& factor, co
   if (is_weight) {
     narrow_weight(stream, codes, scales, factor.tensor.as<Bfloat16>(), rows, columns, factor.turned());
   } else if (factor.read == Read::Turned) {
-    if (is_narrow(factor.tensor)) {
-      float* const sums = bias_sum.db.rank() > 0 ? scales + columns * scale_blocks(rows) : nullptr;
+    float* const sums = bias_sum.db.rank() > 0 ? scales + columns * scale_blocks(rows) : nullptr;
+    if (is_narrow(factor.tensor))
       turn_rows(stream, codes, scales, sums, narrow_matrix(factor.tensor));
-      if (sums != nullptr)
-        add_turned_sums(stream, bias_sum.db.as<float>(), sums, rows, columns, bias_sum.accumulate);
-    } else {
-      turn_rows(stream, codes, scales, factor.tensor.as<Bfloat16>(), rows, columns);
-    }
+    else
+      turn_rows(stream, codes, scales, sums, factor.tensor.as<Bfloat16>(), rows, columns);
+    if (sums != nullptr)
+      add_turned_sums(stream, bias_sum.db.as<float>(), sums, rows, columns, bias_sum.accumulate);
   } else if (is_narrow(factor.tensor)) {
     const NarrowMatrix made = narrow_matrix(factor.tensor);
     codes = made.codes;
@@ -105,10 +104,8 @@ void affine_backward_input_in_blocks(Stream& stream, Tensor dx, Tensor dy, Tenso
 
 void affine_backward_weight_in_blocks(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
                                       bool accumulate) {
-  const BiasSum sum_here{is_narrow(dy) ? db : Tensor{}, accumulate};
   block_product("affine_backward_weight", stream, dw, {dy, Read::Turned}, {x, Read::Turned}, {},
-                accumulate ? 1 : 0, sum_here);
-  if (db.rank() > 0 && !is_narrow(dy)) raw_ops<F32Products::Exact>().column_sum(stream, db, dy, accumulate);
+                accumulate ? 1 : 0, {db, accumulate});
 }
 
 const OpTable& raw_fp8_blocks_ops() {

@@ -197,11 +197,11 @@ void narrow_weight(CudaStream stream, uint8_t* codes, float* scales, const Bfloa
                    scales, w, rows, columns, stride, aligned);
 }
 
-void turn_rows(CudaStream stream, uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows,
+void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const Bfloat16* x, int64_t rows,
                int64_t columns) {
   if (rows == 0 || columns == 0) return;
   TRIFOLD_LAUNCH((turn_kernel<WideRows>), squares(rows, columns), dim3(kThreads), 0, stream, codes, scales,
-                 nullptr, WideRows{x, rows, columns, packs<Bfloat16>(columns, x)});
+                 sums, WideRows{x, rows, columns, packs<Bfloat16>(columns, x)});
 }
 
 void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const NarrowMatrix& x) {

@@ -519,8 +519,8 @@ void narrow_weight(CudaStream stream, uint8_t* codes, float* scales, const Bfloa
                    int64_t columns, bool turned);
 // The columns of x in narrow form, rounded with a scale for 128 rows: codes [columns, rows], scales [blocks of rows,
 // columns]. A wide x [rows, columns] is narrowed first, with the bits of a narrow one. Unless `sums` is null, it becomes
-// the sums of its elements over 128 rows, [blocks of rows, columns], which add_turned_sums adds up.
-void turn_rows(CudaStream stream, uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows,
+// the sums of the narrow elements over 128 rows, [blocks of rows, columns], which add_turned_sums adds up.
+void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const Bfloat16* x, int64_t rows,
                int64_t columns);
 void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const NarrowMatrix& x);
 // total [columns] = the sums over all rows; added to total if `accumulate`.
