@@ -84,7 +84,7 @@ const std::vector<ValidateCase>& cases() {
          c.precision.fp8 = c.precision.bf16 = true, c.precision.fp8_recipe = Fp8Recipe::Blockwise;
        }},
       {"--fp8 is not possible with products of 128 rows of a sample (--seq-length) on each of 2 context ranks: every "
-       "extent must be a multiple of 256",
+       "extent must be a multiple of 256, two runs of whole blocks, so that",
        [](C& c) {
          c.precision.fp8 = c.precision.bf16 = true, c.precision.fp8_recipe = Fp8Recipe::Blockwise;
          c.model.seq_length = c.model.max_position_embeddings.emplace(256);

@@ -4,6 +4,7 @@
 
 #include "config/fields/schedule.h"
 #include "config/options/bounds.h"
+#include "config/subjects/model_family.h"
 
 namespace trifold {
 
@@ -98,12 +99,14 @@ void check_rows(const PretrainConfig& config, Problems& problems) {
   const int64_t rows = config.model.seq_length / context;
   if (config.model.seq_length % context != 0) return;
   const int64_t part = unit_of_parts(config);
-  const int64_t unit = part > kUnit && context > 1 ? 2 * part : part;
+  const bool two_runs = context > 1 && family_of_model(config.model).causal;
+  const int64_t unit = part > kUnit && two_runs ? 2 * part : part;
   if (rows % unit != 0)
     problems.about("fp8", "fp8-recipe", "seq-length", "context-parallel-size")
         .wrong("--fp8 is not possible with products of {} rows of a sample (--seq-length){}", rows,
                context > 1 ? fmt::format(" on each of {} context ranks", context) : "")
-        .right("every extent must be a multiple of {}{}", unit, reason_of(unit));
+        .right("every extent must be a multiple of {}{}{}", unit,
+               unit > part ? ", two runs of whole blocks" : "", reason_of(unit));
   else if (rows % (tiles * part) != 0)
     problems.about("fp8", "fp8-recipe", "tiled-mlp", "seq-length", "context-parallel-size")
         .wrong(
