@@ -2,13 +2,14 @@
 # What a machine with an NVIDIA GPU can show, in calls of at most 8 minutes each, of which each is of use alone:
 #
 #   first   whether it works and where it stands, in less than 7 minutes: the libraries, what the card reaches, operations
-#           and products against the processor, three steps of GPT-2 124M, what no card has run since the last visit
-#           (tests/gpu/since.sh), kernels against the copy, steps of GPT-2 1558M
+#           and products against the processor, three steps of GPT-2 124M, most of what no card has run since the last
+#           visit (tests/gpu/since.sh), kernels against the copy, steps of GPT-2 1558M
 #   speed   how fast: steps of three sizes, with measured algorithms and on 8 bits, their forecasts, the five slowest
 #           kernels under the profiler, the probe (tests/cuda/cuda_probe.cpp)
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
 #   meshes  mixtures of experts, over ranks and NCCL too; positions that are cut over ranks; activations that leave the card
-#   use     what users do with a card: resume, other meshes, tables and state in the memory of the host
+#   use     what users do with a card: resume, other meshes, tables and state in the memory of the host, an exported model,
+#           adapters on quantized weights, moments in 8 bits (the rest of tests/gpu/since.sh)
 #   torch   PyTorch at the three sizes, compiled as fast as it can at 124M, and its largest batch beside Trifold's
 #   rehearse  single ranks of GPT-3 175B, Llama 3.1 405B and DeepSeek-V3, alone on the card, beside their plans
 #   llama   steps in the shapes of Llama 3.1 8B, in bf16 and on 8 bits: 4 and 8 layers, and all 32 where they fit
@@ -106,7 +107,7 @@ first() {
   part "Muon and moments in bf16 follow the processor" 30 other_updates
   part "Windows and sinks follow the processor" 20 windows
   part "Adapters on frozen weights follow the processor" 20 adapters
-  part "An exported GPT-2 follows the processor" 20 exported_model
+  part "8 bits in blocks follow the processor" 30 narrow_factors
   part "Memory-bound kernels, at least 0.8 of the copy" 45 kernels
   part "GPT-2 1558M, 4 micro-batches of 16" 55 step gpt2-1558m 48 1600 25 16 --global-batch-size 64
 }
@@ -123,6 +124,11 @@ speed() {
   part "Profile of the five slowest kernels" 75 profile
   part "GPT-2 124M on 8 bits" 40 step gpt2-124m-fp8 12 768 12 32 --fp8
   part "GPT-2 1558M on 8 bits" 100 step gpt2-1558m-fp8 48 1600 25 16 --global-batch-size 64 --fp8
+  if is_hopper; then
+    part "GPT-2 124M on 8 bits in blocks" 40 step gpt2-124m-fp8-blocks 12 768 12 32 --fp8 --fp8-recipe blockwise
+    part "GPT-2 1558M on 8 bits in blocks" 100 step gpt2-1558m-fp8-blocks 48 1600 25 16 --global-batch-size 64 --fp8 \
+      --fp8-recipe blockwise
+  fi
   part "Probe of products, attention and the output's loss" 60 probe
 }
 
@@ -169,6 +175,9 @@ use() {
   part "The processor evaluates a checkpoint of the card" 30 evaluates_elsewhere
   part "Tables in the memory of the host and in files have the same bits" 60 tables_elsewhere
   part "The optimizer's state in the memory of the host changes no bit" 30 state_elsewhere
+  part "An exported GPT-2 follows the processor" 20 exported_model
+  part "Adapters on weights in 8 and 4 bits follow the processor" 50 quantized_adapters
+  part "Moments in 8 bits follow the processor" 30 moments_in_8_bits
 }
 
 torch() {
@@ -198,6 +207,9 @@ rehearse() {
 llama() {
   part "4 and 8 layers of Llama 3.1 8B, bf16" 75 llama_pair llama-8b
   part "4 and 8 layers of Llama 3.1 8B on 8 bits" 75 llama_pair llama-8b-fp8 --fp8
+  if is_hopper; then
+    part "4 and 8 layers of Llama 3.1 8B on 8 bits in blocks" 75 llama_pair llama-8b-fp8-blocks --fp8 --fp8-recipe blockwise
+  fi
   part "Llama 3.1 8B, all 32 layers, bf16" 130 llama_whole llama-8b-whole
   part "Llama 3.1 8B, all 32 layers on 8 bits" 130 llama_whole llama-8b-whole-fp8 --fp8
 }

@@ -21,11 +21,34 @@ windows() {
     --normalization RMSNorm --group-query-attention --num-query-groups 2 --position-embedding-type rope
 }
 
+# Whether the card has products with scales of blocks.
+is_hopper() { [[ $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1) == 9.0 ]]; }
+
+# Products whose factors have scales of blocks; samples have whole blocks of positions.
+narrow_factors() {
+  is_hopper || { row "8 bits in blocks: left out, the card is no Hopper"; return 0; }
+  local length=128 batch=4
+  follows fp8-blocks 40 0.01 10 --bf16 --fp8 --fp8-recipe blockwise
+}
+
 # Adapters on frozen weights, which the processor trained.
 adapters() {
   rm -rf "$out/base"
   curve cpu base 40 --save "$out/base" && follows adapters 40 1e-3 1 --load "$out/base" --lora-rank 4
 }
+
+# The same on weights in 8 and in 4 bits.
+quantized_adapters() {
+  rm -rf "$out/base"
+  curve cpu base 40 --save "$out/base" || return 1
+  local form
+  for form in int8 nf4; do
+    follows "adapters-$form" 40 0.01 10 --bf16 --load "$out/base" --lora-rank 4 --quantize-base "$form" || return 1
+  done
+}
+
+# Moments of 8 bits that are rounded at random.
+moments_in_8_bits() { follows moments-fp8 60 0.01 20 --bf16 --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8; }
 
 # The steps of a GPT-2 that PyTorch exported, whose operations are strided.
 exported_model() {
