@@ -27,6 +27,15 @@ void check_described_memory(const PlanConfig& config, const Software& software) 
         *mesh.memory_limit);
 }
 
+// A plan of scales of blocks counts the bytes of each pass, so the average does not enter it.
+void check_rounding(const PrecisionConfig& precision, const std::string& assignment) {
+  if (has_narrow_factors(precision) && assignment.starts_with("rounding-bytes="))
+    bad_input(
+        "--hardware-set {} has no effect with --fp8-recipe blockwise, whose passes are counted one by one: leave it out, "
+        "or give --fp8-recipe tensorwise",
+        assignment);
+}
+
 // Assumptions describe another program, unless they say that its kernels are this engine's.
 DeviceFigures figures_of(const Software& software, bool assumed) {
   return software.figures.value_or(assumed ? DeviceFigures::Fitted : DeviceFigures::Own);
@@ -46,7 +55,10 @@ PlannedMachine planned_machine(const PlanConfig& config) {
   if (!config.hardware) return machine;
   for (const std::string& assumption : config.assume) set_value(machine.software, assumption);
   Hardware hardware = find_hardware(*config.hardware, figures_of(machine.software, !config.assume.empty()));
-  for (const std::string& change : config.hardware_set) set_value(hardware, change);
+  for (const std::string& change : config.hardware_set) {
+    check_rounding(config.run.precision, change);
+    set_value(hardware, change);
+  }
   machine.hardware = of_ranks(hardware, config.run.mesh);
   check_memory_keys(machine.software);
   check_described_memory(config, machine.software);
