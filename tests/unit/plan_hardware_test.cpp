@@ -58,6 +58,10 @@ TEST(Hardware, ValuesCanBeChanged) {
   EXPECT_TRUE(contains(refusal([&] { set_value(hardware, "tflops=-1"); }), "above 0"));
   EXPECT_TRUE(contains(refusal([&] { set_value(hardware, "tflops=fast"); }), "not a number"));
   EXPECT_TRUE(contains(refusal([&] { set_value(hardware, "tflops"); }), "KEY=VALUE"));
+  for (const std::string key : {"wave-loss", "expert-share", "expert-weights-share"}) {
+    set_value(hardware, key + "=1");
+    EXPECT_TRUE(contains(refusal([&] { set_value(hardware, key + "=1.5"); }), "at most 1")) << key;
+  }
 }
 
 MeshConfig mesh_of(int ranks, std::optional<int> threads = {}) {

@@ -22,6 +22,7 @@ struct HardwareField {
   double Hardware::*value;
   bool may_be_zero;
   bool may_be_missing = false;
+  bool is_share = false;  // at most 1
 };
 
 constexpr HardwareField kHardwareFields[] = {
@@ -48,9 +49,9 @@ constexpr HardwareField kHardwareFields[] = {
     {"contention", &Hardware::contention, true},
     {"product-depth", &Hardware::product_depth, true},
     {"attention-length", &Hardware::attention_length, true, true},
-    {"wave-loss", &Hardware::wave_loss, true, true},
-    {"expert-share", &Hardware::expert_share, false, true},
-    {"expert-weights-share", &Hardware::expert_weights_share, false, true},
+    {"wave-loss", &Hardware::wave_loss, true, true, true},
+    {"expert-share", &Hardware::expert_share, false, true, true},
+    {"expert-weights-share", &Hardware::expert_weights_share, false, true, true},
     {"rounding-bytes", &Hardware::rounding_bytes, true, true},
     {"kernel-floor", &Hardware::kernel_floor, true, true},
     {"bias-passes", &Hardware::bias_passes, true, true},
@@ -185,6 +186,7 @@ void assign(Hardware& hardware, std::string_view key, double value) {
   constexpr double kLeast = 1e-6, kMost = 1e9;
   if (value > kMost || (value > 0 && value < kLeast))
     bad_input("{} is {}; it must be between {} and {}", key, value, kLeast, kMost);
+  if (field->is_share && value > 1) bad_input("{} is {}; it is a share, at most 1", key, value);
   if (field->value == &Hardware::devices_per_node && value < 1)
     bad_input("{} is {}; it must be at least 1", key, value);
   hardware.*(field->value) = value;
