@@ -1,9 +1,9 @@
 // Pairwise dot products of the vectors of a sample, and their backward.
 //
 // Forward, a block processes one sample: its vectors are copied to shared memory one strip of columns at a time, all
-// copies in flight together, and threads keep tiles of products in registers; samples of more than kMostVectors vectors use a plain kernel. On an H100
-// this is faster than vectors in registers alone, which are read again for each block of products and then exceed the
-// caches. Backward reads each vector once; the lanes of a warp keep gradients in registers.
+// copies in flight together, and threads keep tiles of products in registers: vectors in registers alone would be read
+// again for each block of products and then exceed the caches. Samples of more than kMostVectors vectors use a plain
+// kernel. Backward reads each vector once; the lanes of a warp keep gradients in registers.
 #include "ops/cuda/kernels/group.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/tensor_core.cuh"
