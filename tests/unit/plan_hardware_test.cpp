@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "plan/forecast/software.h"
+#include "plan/resolve.h"
 #include "support/refusal.h"
 
 namespace trifold {
@@ -62,6 +63,17 @@ TEST(Hardware, ValuesCanBeChanged) {
     set_value(hardware, key + "=1");
     EXPECT_TRUE(contains(refusal([&] { set_value(hardware, key + "=1.5"); }), "at most 1")) << key;
   }
+}
+
+// Blocks with one scale have no average of bytes that a change could set.
+TEST(Hardware, RoundingBytesAreRefusedWithBlocks) {
+  PlanConfig config;
+  config.hardware = "h100";
+  config.hardware_set = {"rounding-bytes=4"};
+  config.run.precision.bf16 = config.run.precision.fp8 = true;
+  EXPECT_EQ(planned_machine(config).hardware->rounding_bytes, 4);
+  config.run.precision.fp8_recipe = Fp8Recipe::Blockwise;
+  EXPECT_TRUE(contains(refusal([&] { planned_machine(config); }), "--fp8-recipe tensorwise"));
 }
 
 MeshConfig mesh_of(int ranks, std::optional<int> threads = {}) {
