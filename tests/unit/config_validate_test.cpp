@@ -250,6 +250,23 @@ TEST(ConfigValidate, AcceptsValidConfigurations) {
   }
 }
 
+// A context rank of a model that is not causal has one run of rows.
+TEST(ConfigValidate, ScalesOfBlocksNeedWholeBlocksOfEachRun) {
+  PretrainConfig config = sound();
+  config.precision.fp8 = config.precision.bf16 = true, config.precision.fp8_recipe = Fp8Recipe::Blockwise;
+  config.model.seq_length = config.model.max_position_embeddings.emplace(256);
+  config.mesh.ranks = config.mesh.context_parallel_size = 2;
+  const auto refuses = [&] {
+    const Words texts = texts_of(problems(config));
+    return std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
+      return text.find("--fp8 is not possible") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(refuses());
+  config.model.model_type = ModelType::Bert;
+  EXPECT_FALSE(refuses());
+}
+
 TEST(ConfigValidate, ReportsEachMistakeOnceWithARemedy) { expect_reported(cases()); }
 
 TEST(ConfigValidate, ReportsAllMistakesTogether) {
