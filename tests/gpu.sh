@@ -205,13 +205,13 @@ rehearse() {
 }
 
 llama() {
-  part "4 and 8 layers of Llama 3.1 8B, bf16" 75 llama_pair llama-8b
-  part "4 and 8 layers of Llama 3.1 8B on 8 bits" 75 llama_pair llama-8b-fp8 --fp8
+  part "4 and 8 layers of Llama 3.1 8B, bf16" 60 llama_pair llama-8b
+  part "4 and 8 layers of Llama 3.1 8B on 8 bits" 60 llama_pair llama-8b-fp8 --fp8
   if is_hopper; then
-    part "4 and 8 layers of Llama 3.1 8B on 8 bits in blocks" 75 llama_pair llama-8b-fp8-blocks --fp8 --fp8-recipe blockwise
+    part "4 and 8 layers of Llama 3.1 8B on 8 bits in blocks" 60 llama_pair llama-8b-fp8-blocks --fp8 --fp8-recipe blockwise
   fi
-  part "Llama 3.1 8B, all 32 layers, bf16" 130 llama_whole llama-8b-whole
-  part "Llama 3.1 8B, all 32 layers on 8 bits" 130 llama_whole llama-8b-whole-fp8 --fp8
+  part "Llama 3.1 8B, all 32 layers, bf16" 115 llama_whole llama-8b-whole
+  part "Llama 3.1 8B, all 32 layers on 8 bits" 115 llama_whole llama-8b-whole-fp8 --fp8
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader

@@ -143,12 +143,11 @@ std::vector<std::string> goodput_lines(const GoodputReport& report, const Goodpu
   for (size_t i = 0; i < report.rows.size(); ++i)
     lines.push_back(row_line(report.rows[i], best.ended && i == report.best, report.costs.step));
   lines.push_back(
-      best.ended
-          ? fmt::format("            the best of them ends after {}, nine of ten runs after {} to {}",
-                        length_text(best.seconds.all()), length_text(best.low_seconds),
-                        length_text(best.high_seconds))
-          : "            no interval lets the run finish: save faster, restart sooner, or use nodes that "
-            "fail less");
+      best.ended ? fmt::format("            the best of them ends after {}, nine of ten runs after {} to {}",
+                               length_text(best.seconds.all()), length_text(best.low_seconds),
+                               length_text(best.high_seconds))
+                 : "            no interval lets the run finish: save faster, restart sooner, "
+                   "or use nodes that fail less");
   return lines;
 }
 

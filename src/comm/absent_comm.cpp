@@ -43,12 +43,12 @@ namespace {
 
 // State that the communicators of the world share.
 struct AbsentWorld {
-  AbsentWorld(int world_size, const AbsentWorldOptions& how)
+  AbsentWorld(int world_size, const AbsentWorldOptions& chosen)
       : size(world_size),
-        options(how),
-        peers(how.peers != nullptr ? *how.peers : silent),
-        on_device(how.ops != nullptr && how.ops->device != nullptr),
-        values(how.seed, how.ops) {}
+        options(chosen),
+        peers(chosen.peers != nullptr ? *chosen.peers : silent),
+        on_device(chosen.ops != nullptr && chosen.ops->device != nullptr),
+        values(chosen.seed, chosen.ops) {}
 
   const AbsentPeers silent;  // says what this rank says
   int size;

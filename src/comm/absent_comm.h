@@ -1,13 +1,13 @@
 // AbsentCommunicator: the communicator of one rank of a world whose other ranks do not exist. With it a rank's real
 // program runs alone (rehearse/rehearse.h): every call has the contract of communicator.h, is counted and recorded as
-// among real ranks, and completes by itself.
+// among real ranks, and completes alone.
 //
 // What arrives is plausible, not right:
 //   * Floats are finite. A part that a peer would send is the part that this rank sends in its place, so that records of
 //     several numbers stay valid; a message is drawn from N(0, 1), or from N(0, 2^-24) on a communicator of gradients
 //     (kGradientsGroup), unless this rank sends one at the same time. A sum over n ranks is this rank's part times
 //     sqrt(n), the scale of a sum of independent parts.
-//   * Bytes that hold floats, as those of quantized weights do, are zeros where AbsentPeers::zeros says so: a part of this
+//   * Bytes that hold floats, as in quantized weights, are zeros where AbsentPeers::zeros says so: a part of this
 //     rank put elsewhere would have its scales at other places.
 //   * Integers, other bytes and f64 numbers of the host, with which ranks agree, are as if every peer said what this rank
 //     says: a sum over n ranks is n times the number. AbsentPeers may say something else.
@@ -34,7 +34,7 @@ namespace trifold {
 class AbsentPeers {
  public:
   virtual ~AbsentPeers() = default;
-  // Seconds that a collective or an exchange takes; the other members of `call` are those of a planned communicator.
+  // Seconds that a collective or an exchange takes; the other members of `call` are as a planned communicator logs them.
   virtual double seconds(const Work& /*call*/) const { return 0; }
   // Turns f64 numbers of this rank, in host memory, into their sum over `ranks` ranks, which may be 1: what this rank
   // says may itself depend on absent ranks. False: each adds the same.
@@ -58,7 +58,7 @@ class AbsentPeers {
 struct AbsentCalls {
   unsigned group = 0;  // as in Work::group; 0: the world
   std::string name;    // "all_reduce", or "exchange"
-  int ranks = 1;       // of the communicator
+  int ranks = 1;       // size of the communicator
   int64_t count = 0;   // calls
   int64_t bytes = 0;   // that this rank sends in the largest
   int64_t all_bytes = 0;
@@ -81,7 +81,7 @@ struct AbsentWorldOptions {
   uint64_t seed = 0;
   const AbsentPeers* peers = nullptr;  // must outlive the world; null: as if each said the same
   AbsentCallCounts* counts = nullptr;  // likewise; null: calls are not counted by kind
-  const OpTable* ops = nullptr;        // of the device whose tensors are sent; null: the host's
+  const OpTable* ops = nullptr;        // table of the device whose tensors are sent; null: the host's
   bool waits = false;                  // calls take AbsentPeers::seconds, on the stream's thread
 };
 

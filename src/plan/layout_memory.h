@@ -28,7 +28,7 @@ namespace trifold {
 struct StageCounts {
   std::vector<std::vector<int>> layers;             // [stage][layer kind] (config/fields/layer_kinds.h)
   std::vector<int> heads;                           // parts of the head; empty: all on the last stage
-  std::vector<std::vector<int>> forward_only = {};  // of the layers, those without a backward; empty: none
+  std::vector<std::vector<int>> forward_only = {};  // layers without a backward; empty: none
 };
 
 // The largest numbers of micro-batches in flight on a stage (`slots`), and of micro-batches between I and W

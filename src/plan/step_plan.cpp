@@ -187,8 +187,8 @@ Reduction reduction_of(const RunSpec& run, bool each) { return {each, run.most_m
 
 namespace {
 
-// [stage] The number of first blocks that contain the n layers to off-load, of those with a backward, at most all blocks
-// but one: the backward of the last block comes first. Empty: none.
+// [stage] The number of first blocks that contain the first n layers with a backward, which are off-loaded, at most all
+// blocks but one: the backward of the last block comes first. Empty: none.
 std::vector<int> offloaded_blocks(const RunSpec& run, const CutModel& model) {
   const int64_t wanted = run.mesh.cpu_offloading_num_layers;
   if (wanted == 0) return {};

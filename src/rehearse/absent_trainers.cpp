@@ -29,7 +29,7 @@ void AbsentTrainers::announce_rows(const RunSpec& run, const MeshCoords& coords,
   const double rows = tokens * static_cast<double>(choices);
   const double here = std::min(load / owners, 1.0) * rows;
   const double elsewhere = owners > 1 ? (rows - here) / (owners - 1) : 0;
-  double most = rows;  // of one expert
+  double most = rows;  // rows of one expert
   if (const auto factor = run.model.moe_expert_capacity_factor)
     most = tokens / static_cast<double>(positions) *
            static_cast<double>(expert_capacity(*factor, positions, choices, experts));

@@ -36,8 +36,8 @@ class AbsentTrainers final : public AbsentPeers {
   void announce_rows(const RunSpec& run, const MeshCoords& coords, double load);
 
   std::optional<CallPrices> prices_;
-  double tokens_;      // of a global batch
-  double first_loss_;  // of a token, with random weights
+  double tokens_;      // tokens of a global batch
+  double first_loss_;  // loss of a token with random weights
   int data_ranks_;
   bool cut_vocabulary_;  // whether this rank has only a part of the vocabulary
   std::vector<int32_t>

@@ -23,7 +23,7 @@ struct RehearseOptions {
   bool waits = false;
   // Rows of this rank's experts, relative to the mean over the ranks that share the experts (--moe-load-imbalance).
   double expert_load = 1;
-  double zipf_exponent = 1.05;  // of the ids that peers of a recommender ask for
+  double zipf_exponent = 1.05;  // exponent of the ids that peers of a recommender ask for
 };
 
 // The configuration with the global batch of `options.micro_batches` micro-batches on each rank, without a ramp of batch

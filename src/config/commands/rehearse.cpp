@@ -131,8 +131,7 @@ PretrainConfig run_of(const RehearsePretrainConfig& config) {
   if (schedule && is_async(*schedule) && !run.pipeline.async_window)
     run.pipeline.async_window = short_window(run, config.rehearse);
   const int64_t steps = steps_to_run(run, config.rehearse) + steps_of_ramp(batch);
-  if (!knows_length(config))
-    batch.train_iters = least_steps(run.lr, steps);
+  if (!knows_length(config)) batch.train_iters = least_steps(run.lr, steps);
   return run;
 }
 
@@ -187,7 +186,7 @@ OptionTable options_of(RehearseFinetuneConfig& config) {
   return table;
 }
 
-// Whoever reads the checkpoint checks the load of experts.
+// The load of experts is checked when the checkpoint has been read.
 Findings findings(const RehearseFinetuneConfig& config) {
   Problems own = own_problems(config);
   check_rehearsed_ranks(config.rehearse, config.run.run.mesh.ranks, own);

@@ -33,7 +33,7 @@ std::vector<std::string> adapted_modules(const AdapterConfig& adapters, const Li
 // The modules of all linear layers of a model that can have adapters.
 std::vector<LinearModules> linear_modules(const ModelConfig& model);
 
-// Adapters for a model of few layers that stand for all layers of `model`: every layer has those that any of them has.
+// Adapters for a model of few layers that stand for all layers of `model`: every layer has the adapters that any of them has.
 AdapterConfig adapters_of_any_layer(const ModelConfig& model);
 
 }  // namespace trifold

@@ -47,7 +47,7 @@ struct BlockCost {
   // time by which they slow down the overlapping computation.
   PartSeconds rows = {};
   HeldWeights weights = {};  // held: elements, or as many as take the bytes of quantized ones
-  HeldWeights trained = {};  // those that have gradients
+  HeldWeights trained = {};  // weights that have gradients
   PartSeconds all() const;
   BlockCost times(double factor) const;
   BlockCost forward_only() const;  // if no backward reads its activations

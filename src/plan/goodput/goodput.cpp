@@ -66,7 +66,7 @@ std::optional<double> step_on(PlanConfig config, int data, const PlannedMachine&
 }
 
 // The largest meshes with fewer replicas among which the global batch divides, each on fewer nodes than the one before:
-// a mesh that needs as many nodes is of no use when one is broken.
+// a mesh that needs as many nodes does not help when one is broken.
 std::vector<SmallerMesh> smaller_meshes(const PlanConfig& config, const PlannedMachine& machine,
                                         int64_t node) {
   const MeshConfig& mesh = config.run.mesh;
