@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
-#include <unordered_set>
 
 #include "core/error.h"
 #include "core/input_file.h"
@@ -90,44 +89,15 @@ void check_no_gaps(const std::vector<SafeTensor>& by_place, int64_t data_bytes) 
   if (at != data_bytes) bad_input("{} bytes follow the last tensor", data_bytes - at);
 }
 
-// Receives the parser's events, and rejects a name that occurs twice in the outermost object.
-class OuterNames final : public nlohmann::json_sax<json> {
- public:
-  bool key(std::string& name) override {
-    if (depth_ == 1 && !names_.insert(name).second) bad_input("it has '{}' twice", printable(name));
-    return true;
-  }
-  bool start_object(size_t) override { return ++depth_ > 0; }
-  bool end_object() override { return --depth_ >= 0; }
-  bool start_array(size_t) override { return ++depth_ > 0; }
-  bool end_array() override { return --depth_ >= 0; }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(json::binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
-
- private:
-  int depth_ = 0;
-  std::unordered_set<std::string> names_;
-};
-
-// Parses JSON whose outermost object has no name twice: the library would silently keep the last one. (It can
-// report names while it builds the tree as well, but then takes quadratic time.)
-json parse_once(std::string_view text) {
+json parse_object(std::string_view text) {
   json value = parse_json(text, {}, kHeaderLimits);
   if (!value.is_object()) bad_input("it is not a JSON object");
-  OuterNames names;
-  json::sax_parse(text, &names);
   return value;
 }
 
 std::vector<SafeTensor> parse_header(std::string_view text, int64_t data_bytes) {
   std::vector<SafeTensor> tensors;
-  const json header = parse_once(text);
+  const json header = parse_object(text);
   JsonView(header).members([&](const std::string& name, const JsonView& entry) {
     if (name == kMetadata) return;
     try {
@@ -145,7 +115,7 @@ std::vector<SafeTensor> parse_header(std::string_view text, int64_t data_bytes) 
 
 std::map<std::string, std::string> parse_index(std::string_view text) {
   std::map<std::string, std::string> files;
-  const json index = parse_once(text);
+  const json index = parse_object(text);
   JsonView(index).at("weight_map").members([&](const std::string& name, const JsonView& entry) {
     const std::string file = entry.text();
     if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos ||

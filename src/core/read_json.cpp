@@ -95,19 +95,38 @@ std::string range_text(int64_t least, int64_t most) {
   return high ? fmt::format("a whole number of at most {}", most) : "a whole number of 64 bits";
 }
 
-// Of two equal keys the library keeps the last without a word, so that half of what a user wrote would be ignored. Called
-// for each event of the parser.
-class KeyCheck {
+// Finds equal keys of an object, of which the library keeps the last without a word, so that half of what a user wrote
+// would be ignored. It gets the events of a pass of its own: with a callback, json::parse takes time quadratic in the
+// members of an object.
+class KeyCheck final : public json::json_sax_t {
  public:
   explicit KeyCheck(std::string_view where) : where_(where) {}
 
-  void see(json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) open_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_.pop_back();
-    if (event != json::parse_event_t::key) return;
-    const auto& key = parsed.get_ref<const std::string&>();
-    if (!open_.back().insert(key).second)
-      bad_input("{}an object has the key \"{}\" twice: give it once", prefix_of(where_), printable(key));
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_array(size_t /*elements*/) override { return true; }
+  bool end_array() override { return true; }
+  bool start_object(size_t /*members*/) override {
+    open_.emplace_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!open_.back().insert(name).second)
+      bad_input("{}an object has the key \"{}\" twice: give it once", prefix_of(where_), printable(name));
+    return true;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  // json::parse reports it.
+  bool parse_error(size_t /*at*/, const std::string& /*token*/, const json::exception& /*error*/) override {
+    return false;
   }
 
  private:
@@ -120,11 +139,9 @@ class KeyCheck {
 json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
   check_limits(text, where, limits);
   KeyCheck keys(where);
+  json::sax_parse(text, &keys);
   try {
-    return json::parse(text, [&](int /*depth*/, json::parse_event_t event, json& parsed) {
-      keys.see(event, parsed);
-      return true;
-    });
+    return json::parse(text);
   } catch (const json::exception& error) {
     bad_input("{}not JSON: {}", prefix_of(where), printable(reason_of(error)));
   }

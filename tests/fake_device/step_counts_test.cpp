@@ -134,8 +134,9 @@ TEST(StepCounts, NarrowFactorsOf1558MillionParameters) {
   const double norms = saved * 2 * 1600;
   EXPECT_NEAR(wide.at("layer_norm").bytes - narrow.at("layer_norm").bytes, norms, 0.01 * norms);
   // Outputs of norms and GELU are written once and read by two products; the gradient of GELU is an operation of its own
-  // here, which costs a third.
-  EXPECT_GT(all(wide).bytes - all(narrow).bytes, 2 * saved * (2 * 1600 + 6400));
+  // here, which costs a third. Attention's output and the second layer sum the gradient of their bias apart.
+  const double sums_apart = 4.0 * 16 * 1024 * 48 * 2 * 1600 * 2;
+  EXPECT_GT(all(wide).bytes - all(narrow).bytes, 2 * saved * (2 * 1600 + 6400) - sums_apart);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(Safetensors, RejectsInvalidFilesWithTheReason) {
            {"", "not JSON"},
            {"[1]", "it is not a JSON object"},
            {"{\"a\": 1}", "tensor 'a': a is 1; an object is needed"},
-           {good + R"(, "a": )" + entry("F32", "[6]", "[0, 24]") + "}", "it has 'a' twice"},
+           {good + R"(, "a": )" + entry("F32", "[6]", "[0, 24]") + "}", "an object has the key \"a\" twice"},
            {good + R"(, "b": )" + entry("F32", "[1]", "[20, 24]") + "}",
             "tensor 'b' should begin at byte 24"},
            {R"({"a": )" + entry("F32", "[5]", "[0, 20]") + "}", "4 bytes follow the last tensor"},

@@ -139,7 +139,8 @@ TEST(ConfigRehearse, IsNamedByAPlanOfAFile) {
   };
   const Words by_file = words_with("tp = 1\n");
   EXPECT_EQ(std::count(by_file.begin(), by_file.end(), "--config"), 1);
-  for (const char* line : {"mtbf = 1e4\nsave-seconds = 5\n", "svg = plan.svg\n", "json = plan.json\n"}) {
+  for (const char* line :
+       {"mtbf = 1e4\nsave-seconds = 5\nranks-per-node = 2\n", "svg = plan.svg\n", "json = plan.json\n"}) {
     const Words words = words_with(line);
     EXPECT_EQ(std::count(words.begin(), words.end(), "--config"), 0) << line;
     EXPECT_EQ(std::count(words.begin(), words.end(), "--bf16"), 1) << line;
