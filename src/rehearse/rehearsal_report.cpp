@@ -46,7 +46,7 @@ std::string difference_text(size_t planned, size_t held) {
   if (planned == held) return "the same";
   const bool more = held > planned;
   const size_t bytes = more ? held - planned : planned - held;
-  const std::string text = fmt::format("{}{}", more ? '+' : '-', bytes_text(bytes));
+  std::string text = fmt::format("{}{}", more ? '+' : '-', bytes_text(bytes));
   if (planned == 0) return text;
   const double share = 100 * (static_cast<double>(held) / static_cast<double>(planned) - 1);
   return fmt::format("{} ({:+.2f} %)", text, share);

@@ -81,9 +81,9 @@ std::vector<std::optional<double>> planned_actions(const RecommendPlan& plan, co
       return !one.communication && one.action.kind == action.kind && one.action.stage == action.stage;
     });
     if (entry == timeline.end())
-      seconds.push_back(std::nullopt);
+      seconds.emplace_back();
     else
-      seconds.push_back(entry->end - entry->begin);
+      seconds.emplace_back(entry->end - entry->begin);
   }
   return seconds;
 }

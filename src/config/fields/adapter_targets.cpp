@@ -90,7 +90,7 @@ std::vector<LinearModules> linear_modules(const ModelConfig& model) {
       else
         parts.insert(parts.begin(), ".query");
       for (const std::string& part : parts)
-        modules.push_back(modules_of_linear(block + ".attention" + part, 1));
+        modules.push_back(modules_of_linear(fmt::format("{}.attention{}", block, part), 1));
     } else if (key_heads(model) == model.num_attention_heads) {
       modules.push_back(modules_of_linear(block + ".attention.qkv", 3));
     } else {
