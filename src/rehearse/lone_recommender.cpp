@@ -17,13 +17,13 @@ namespace {
 
 std::unique_ptr<Communicator> world_of(const RecommendConfig& config, int rank, bool waits,
                                        const AbsentPeers& peers, AbsentCallCounts& calls) {
-  AbsentWorldOptions how;
-  how.seed = config.seed;
-  how.peers = &peers;
-  how.counts = &calls;
-  how.ops = &ops_of_threads(config.mesh);
-  how.waits = waits;
-  return absent_world(rank, config.mesh.ranks, how);
+  AbsentWorldOptions chosen;
+  chosen.seed = config.seed;
+  chosen.peers = &peers;
+  chosen.counts = &calls;
+  chosen.ops = &ops_of_threads(config.mesh);
+  chosen.waits = waits;
+  return absent_world(rank, config.mesh.ranks, chosen);
 }
 
 RecommenderSetup setup_of(const RecommendJob& job) {

@@ -12,13 +12,13 @@ namespace {
 std::unique_ptr<Communicator> world_of(const PretrainConfig& config, int rank, const RehearseOptions& options,
                                        const AbsentPeers& peers, AbsentCallCounts& calls) {
   const MeshConfig& mesh = config.mesh;
-  AbsentWorldOptions how;
-  how.seed = config.seed;
-  how.peers = &peers;
-  how.counts = &calls;
-  how.ops = &ops_of_threads(mesh);
-  how.waits = options.waits;
-  std::unique_ptr<Communicator> world = absent_world(rank, mesh.ranks, how);
+  AbsentWorldOptions chosen;
+  chosen.seed = config.seed;
+  chosen.peers = &peers;
+  chosen.counts = &calls;
+  chosen.ops = &ops_of_threads(mesh);
+  chosen.waits = options.waits;
+  std::unique_ptr<Communicator> world = absent_world(rank, mesh.ranks, chosen);
   if (mesh.ranks_per_node) world->set_nodes(planned_nodes(mesh.ranks, mesh.ranks_per_node));
   return world;
 }

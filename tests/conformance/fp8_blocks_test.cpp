@@ -303,7 +303,7 @@ class NarrowResults : public testing::TestWithParam<bool> {
 };
 
 constexpr Extent kResults[] = {{16, 16}, {32, 272}, {16, 1600}, {48, 128}};
-constexpr Extent kLongRows = {16, 17600};  // of which a thread does not hold all packs
+constexpr Extent kLongRows = {16, 17600};  // too long for a thread to hold all packs
 
 TEST_P(NarrowResults, OfNorms) {
   std::vector<Extent> extents(std::begin(kResults), std::end(kResults));

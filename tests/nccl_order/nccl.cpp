@@ -30,7 +30,7 @@ using Kind = OrderEntry::Kind;
 
 // A collective of all ranks, kept until all have its result.
 struct Meeting {
-  OrderEntry call;  // of the rank that came first
+  OrderEntry call;  // as the first rank made it
   bool same = true;
   std::vector<Bytes> inputs;  // by rank
   int arrived = 0, left = 0;
