@@ -72,7 +72,8 @@ TEST(Quantized, HasTheCodesAndScalesOfNumPy) {
 }
 
 TEST(Quantized, HasTheValuesOfNumPyInEveryTable) {
-  for (const nlohmann::json& c : golden()["cases"]) {
+  const nlohmann::json file = golden();
+  for (const nlohmann::json& c : file["cases"]) {
     const QuantizedForm form = form_of(c);
     std::vector<uint8_t> stored = quantize(form, c["x"]);
     const Tensor bytes{stored.data(), DType::U8, {form.bytes()}};
