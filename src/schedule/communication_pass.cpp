@@ -42,12 +42,15 @@ class Writer {
     for (size_t rank = 0; rank < plan.size(); ++rank)
       for (size_t i = 0; i < plan[rank].size(); ++i)
         if (is_compute(plan[rank][i].kind)) count(rank, i, actions);
+    passing_ = std::max(lookups_, stages_without_backward());
     started_.resize(rank_of_.size() * micros_);
-    before_.assign(micros_, kNone);
+    before_.assign(started_.size(), kNone);
+    std::vector<int> last(rank_of_.size(), kNone);
     for (const RankPlan& row : plan)
-      for (int last = kNone; const Action& action : row)
-        if (lookups_ > 0 && action.kind == ActionKind::F && action.stage == lookups_ && action.block <= 0)
-          before_[static_cast<size_t>(action.micro)] = std::exchange(last, action.micro);
+      for (const Action& action : row)
+        if (action.kind == ActionKind::F && action.stage <= passing_ && action.block <= 0)
+          before_[item(static_cast<size_t>(action.stage), action.micro)] =
+              std::exchange(last[static_cast<size_t>(action.stage)], action.micro);
     outputs_.resize(rank_of_.size() * micros_);
     gradients_.resize(rank_of_.size() * micros_);
     for (size_t rank = 0; rank < plan.size(); ++rank) awake_.push_back(rank);
@@ -109,6 +112,12 @@ class Writer {
     blocks = std::max(blocks, action.block + 1);
   }
 
+  // The number of first stages without a backward; 0 if no stage has one.
+  int stages_without_backward() const {
+    const auto first = std::find(has_backward_.begin(), has_backward_.end(), true);
+    return first == has_backward_.end() ? 0 : static_cast<int>(first - has_backward_.begin());
+  }
+
   double cost(const Action& action) const {
     if (!is_compute(action.kind) || action.stage < lookups_) return 0;
     const double whole = action.kind == ActionKind::B ? 2 : 1;
@@ -152,19 +161,20 @@ class Writer {
     return first.empty() && unit(rank) == 2 ? missing(action[1]) : first;
   }
 
-  bool is_lookup(const Action& action) const {
-    return action.kind == ActionKind::F && action.stage < lookups_;
-  }
+  // Whether only the next stage's forward waits for the action: no backward of its own stage follows soon, if ever.
+  bool passes(const Action& action) const { return action.kind == ActionKind::F && action.stage < passing_; }
 
-  // Whether the rank's next action would look up tokens too early: the rank has nothing else to do, and the next stage
-  // has not begun the previous micro-batch. All messages of lookups would otherwise precede the first outputs.
+  // Whether the rank's next action would run ahead: it is such a forward, the rank has nothing else to do, and the next
+  // stage has not begun the previous micro-batch. The messages of all such forwards would otherwise precede the outputs
+  // of the stages that they reach, and take memory there until they are read.
   bool is_early(size_t rank) const {
     const RankPlan& row = plan_[rank];
     size_t at = ranks_[rank].next;
-    if (!is_lookup(row[at])) return false;
-    const int before = before_[static_cast<size_t>(row[at].micro)];
-    if (before == kNone || started_[item(static_cast<size_t>(row[at].stage) + 1, before)]) return false;
-    while (at < row.size() && is_lookup(row[at])) ++at;
+    if (!passes(row[at])) return false;
+    const auto next = static_cast<size_t>(row[at].stage) + 1;
+    const int before = before_[item(next, row[at].micro)];
+    if (before == kNone || started_[item(next, before)]) return false;
+    while (at < row.size() && (passes(row[at]) || row[at].kind == ActionKind::Step)) ++at;
     return at == row.size() || !missing(row[at]).empty();
   }
 
@@ -172,7 +182,7 @@ class Writer {
   bool begin_early() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const size_t next = ranks_[rank].next;
-      if (next == plan_[rank].size() || !is_lookup(plan_[rank][next]) || !missing_of_unit(rank).empty())
+      if (next == plan_[rank].size() || !passes(plan_[rank][next]) || !missing_of_unit(rank).empty())
         continue;
       start(rank);
       return true;
@@ -183,7 +193,7 @@ class Writer {
   void start(size_t rank) {
     ranks_[rank].busy = true;
     const Action* action = &plan_[rank][ranks_[rank].next];
-    if (lookups_ > 0 && action->kind == ActionKind::F && action->stage <= lookups_) {
+    if (passing_ > 0 && action->kind == ActionKind::F && action->stage <= passing_) {
       started_[item(static_cast<size_t>(action->stage), action->micro)] = true;
       if (action->stage > 0) awake_.push_back(rank_of(static_cast<size_t>(action->stage) - 1));
     }
@@ -254,13 +264,14 @@ class Writer {
 
   const Plan& plan_;
   int lookups_;
+  int passing_ = 0;  // first stages whose forwards stay one micro-batch ahead of the next stage
   std::vector<int> rank_of_;
   std::vector<size_t> tied_ranks_;
   std::vector<int> blocks_;         // [stage]
   std::vector<bool> has_backward_;  // [stage]
   size_t micros_ = 0;
-  std::vector<bool> started_;  // [stage, micro] forwards of the lookup stages and of the next stage
-  std::vector<int> before_;    // [micro] the previous micro-batch on the stage after the lookup stages
+  std::vector<bool> started_;              // [stage, micro] forwards of the first stages up to `passing_`
+  std::vector<int> before_;                // [stage, micro] the previous micro-batch on these stages
   std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and to the previous stage
   std::queue<Arrival> arrivals_;           // in order of time, because all messages take equally long
   Plan out_;

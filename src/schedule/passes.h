@@ -55,8 +55,9 @@ enum class Pairs : uint8_t { Apart, Together };
 // that runs both at once. Throws Error(BadInput) that says what each rank waits for if the order of computation cannot
 // run.
 //
-// The first `lookups` stages take no time (add_lookups). A rank with nothing else to do computes their forwards one
-// micro-batch ahead of the next stage, so that their messages do not delay other messages.
+// The first `lookups` stages take no time (add_lookups). A rank with nothing else to do computes their forwards, and those
+// of first stages without a backward (drop_backward), one micro-batch ahead of the next stage: a stage that nothing holds
+// back would send all its outputs at once, which delay other messages and fill the memory of the rank that receives them.
 Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 
 // Adds the reduction of gradients and the weight update:

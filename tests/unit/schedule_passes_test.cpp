@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "schedule/batches.h"
 #include "schedule/check.h"
@@ -298,6 +300,61 @@ TEST(DropBackward, FreesWhatAStageWouldKeep) {
   const Simulation simulated = simulate(plan, shape, cost);
   EXPECT_EQ(simulated.ranks[0].peak_bytes, 100U);
   EXPECT_EQ(simulated.ranks[1].peak_bytes, 400U);
+}
+
+// The most inputs that a rank has received in a row and not read yet.
+int most_unread(const RankPlan& row) {
+  int unread = 0, most = 0;
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::RecvF) most = std::max(most, ++unread);
+    if (action.kind == ActionKind::F) --unread;
+  }
+  return most;
+}
+
+// A forward takes a third of a forward with its backward: without a limit, a third of the micro-batches would arrive before
+// they are read.
+TEST(DropBackward, StagesWithoutABackwardStayOneMicroBatchAhead) {
+  constexpr int kMicros = 24;
+  for (const Schedule schedule : {Schedule::OneFOneB, Schedule::ZbH1}) {
+    PlanShape shape{
+        .stages = 4, .micros = kMicros, .blocks = {1, 1, 1, 1}, .bucket_ends = {{}, {}, {0}, {0}}};
+    shape.without_backward = 2;
+    const Plan plan = add_communication(add_reduce(drop_backward(make_schedule(schedule, 4, 1, kMicros), 2),
+                                                   shape.blocks, shape.bucket_ends));
+    EXPECT_NO_THROW(check_plan(plan, shape));
+    for (const RankPlan& row : plan) EXPECT_LE(most_unread(row), 2) << to_string(plan);
+    // The two layers of each first stage take nearly as long as a layer and its backward on the others.
+    CostModel cost;
+    cost.stages.resize(4);
+    cost.stages[0].f = cost.stages[1].f = 2.9;
+    cost.message_seconds = 0.01;
+    EXPECT_LT(simulate(plan, shape, cost).makespan, 3.0 * kMicros + 4 * 2.9 + 1);
+  }
+}
+
+// Ranks that have stages of both kinds, and orders in which the first stages cannot wait.
+TEST(DropBackward, RunsWithEverySchedule) {
+  for (const std::string_view name : schedule_names()) {
+    const Schedule schedule = *find_schedule(name);
+    if (is_async(schedule) || schedule == Schedule::Auto) continue;
+    for (const int chunks : {1, 2})
+      for (const int micros : {1, 4, 12}) {
+        if (!schedule_problem(schedule, 4, chunks, micros).empty()) continue;
+        for (int first = 1; first < 4 * chunks; ++first) {
+          PlanShape shape{.stages = 4 * chunks, .micros = micros};
+          const auto stages = static_cast<size_t>(shape.stages);
+          shape.blocks.assign(stages, 1);
+          shape.bucket_ends.assign(stages, {0});
+          for (int stage = 0; stage < first; ++stage) shape.bucket_ends[static_cast<size_t>(stage)].clear();
+          shape.without_backward = first;
+          const Plan plan =
+              add_communication(add_reduce(drop_backward(make_schedule(schedule, 4, chunks, micros), first),
+                                           shape.blocks, shape.bucket_ends));
+          EXPECT_NO_THROW(check_plan(plan, shape)) << name << " chunks " << chunks << " from " << first;
+        }
+      }
+  }
 }
 
 }  // namespace
