@@ -32,7 +32,8 @@ PretrainConfig small_stack(PretrainConfig run) {
   if (const size_t kinds = count_layer_kinds(run.model); kinds > 1)
     bad_input(
         "--what blocks measures one kind of layer, and the layers of this model are of {} kinds: leave out "
-        "--moe-layer-freq, --window-attn-skip-freq and --no-rope-freq, and measure each kind",
+        "--moe-layer-freq, --window-attn-skip-freq and --no-rope-freq, give --lora-targets that name all layers, and "
+        "measure each kind",
         kinds);
   run.model.num_layers = std::min(run.model.num_layers, kLayersInARow);
   run.mesh.data_parallel_size = *run.mesh.data_parallel_size * run.mesh.pipeline_model_parallel_size;

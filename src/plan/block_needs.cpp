@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "config/fields/adapter_targets.h"
-#include "config/fields/layer_kinds.h"
 #include "layout/rank_layout.h"
 #include "mesh/mesh_sizes.h"
 #include "schedule/passes.h"
@@ -36,30 +34,35 @@ RunSpec three_stages(RunSpec run, bool two_layers) {
 // A pipeline of three stages, each on a separate rank.
 class ThreeStages {
  public:
-  ThreeStages(const RunSpec& run, bool two_layers)
+  ThreeStages(const RunSpec& run, bool two_layers, LayerBackward backward = LayerBackward::Whole)
       : run_(three_stages(run, two_layers)),
         sizes_(mesh_sizes(run_.mesh)),
-        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {{}, TokenLookups::FirstStage}) {
-    // A kind of layer without adapters has a backward above layers that have some.
+        model_(run_.model, run_.mesh, Mesh(sizes_, {}), run_.seed, {{}, TokenLookups::FirstStage}),
+        backward_(backward) {
+    // If the embedding is frozen, these layers stand for layers above and below the first that is trained.
     Model& model = model_.model;
-    const auto first = static_cast<size_t>(model.layers().front());
-    if (model.blocks[first].backward == BlockBackward::None) model.give_layers_backward();
+    if (model.blocks.front().backward != BlockBackward::None) return;
+    model.give_layers_backward();
+    if (backward_ != LayerBackward::None) return;
+    for (const int layer : model.layers())
+      model.blocks[static_cast<size_t>(layer)].backward = BlockBackward::None;
   }
 
   const CutModel& model() const { return model_; }
 
   // The memory of one micro-batch forward and backward, or of several whose halves alternate.
-  ActivationMemory walk(int stage, bool split) const {
+  ActivationMemory walk(int stage) const {
     const RankLayout layout(model_, sizes_, MeshCoords{{Axis::Pp, stage}}, run_.zero, ZeroSharing{});
-    const bool turns = !split && run_.mesh.overlap_moe_expert_parallel_comm;
-    return layout.activations((turns ? plan_of_pairs() : plan(split))[static_cast<size_t>(stage)],
+    const bool turns = backward_ == LayerBackward::Whole && run_.mesh.overlap_moe_expert_parallel_comm;
+    return layout.activations((turns ? plan_of_pairs() : plan(backward_))[static_cast<size_t>(stage)],
                               run_.micro_batch_size, run_.model.seq_length, run_.layer_type());
   }
 
  private:
-  static const Plan& plan(bool split) {
-    static const std::array<Plan, 2> kPlans{make_plan(false), make_plan(true)};
-    return kPlans[split ? 1 : 0];
+  static const Plan& plan(LayerBackward backward) {
+    static const std::array<Plan, 3> kPlans{make_plan(LayerBackward::Whole), make_plan(LayerBackward::Split),
+                                            make_plan(LayerBackward::None)};
+    return kPlans[static_cast<size_t>(backward)];
   }
 
   static const Plan& plan_of_pairs() {
@@ -81,21 +84,23 @@ class ThreeStages {
     return kPlan;
   }
 
-  static Plan make_plan(bool split) {
+  static Plan make_plan(LayerBackward backward) {
     Plan plan;
     for (int stage = 0; stage < kStages; ++stage) {
       const auto action = [&](ActionKind kind) { return Action{kind, stage, Action::kAll, 0}; };
-      if (split)
+      if (backward == LayerBackward::Split)
         plan.push_back({action(ActionKind::F), action(ActionKind::I), action(ActionKind::W)});
       else
         plan.push_back({action(ActionKind::F), action(ActionKind::B)});
     }
+    if (backward == LayerBackward::None) plan = drop_backward(std::move(plan), kStages - 1);
     return add_communication(std::move(plan));
   }
 
   RunSpec run_;
   MeshSizes sizes_;
   CutModel model_;
+  LayerBackward backward_;
 };
 
 template <class Number>
@@ -110,22 +115,23 @@ StageNeeds needs_between(const ActivationMemory& one, const ActivationMemory& tw
           line_through(one.scratch, two.scratch), line_through(one.pair_scratch, two.pair_scratch)};
 }
 
-BlockNeeds walked_needs(const RunSpec& run, bool split) {
-  const ThreeStages one(run, false), two(run, true);
+BlockNeeds walked_needs(const RunSpec& run, LayerBackward backward) {
+  const ThreeStages one(run, false, backward), two(run, true, backward);
   BlockNeeds needs;
   StageNeeds* of_stage[] = {&needs.first, &needs.middle, &needs.last};
   for (int stage = 0; stage < kStages; ++stage) {
-    const ActivationMemory memory = one.walk(stage, split);
-    *of_stage[stage] = needs_between(memory, two.walk(stage, split));
+    const ActivationMemory memory = one.walk(stage);
+    *of_stage[stage] = needs_between(memory, two.walk(stage));
     if (stage == 1) needs.message = static_cast<double>(memory.message);
   }
   return needs;
 }
 
 // The needs of the last stage with all parts of the head.
-StageNeeds walked_last(const RunSpec& run, bool split) {
+StageNeeds walked_last(const RunSpec& run, LayerBackward backward) {
   constexpr int kLast = kStages - 1;
-  return needs_between(ThreeStages(run, false).walk(kLast, split), ThreeStages(run, true).walk(kLast, split));
+  return needs_between(ThreeStages(run, false, backward).walk(kLast),
+                       ThreeStages(run, true, backward).walk(kLast));
 }
 
 BlockWeights counted_weights(const RunSpec& run) {
@@ -204,21 +210,20 @@ StageWeights BlockWeights::stage(int index, int stages, int heads) const {
   return stage;
 }
 
-namespace {
+const LayerKinds& BlocksOfModel::kinds(const RunSpec& run) {
+  return kinds_.of({}, [&] { return layer_kinds(run.model); });
+}
 
 // The run with all layers of one kind. Layers without experts do not depend on the ranks that share experts.
-RunSpec with_one_kind(RunSpec run, size_t kind) {
-  run.model.adapters = adapters_of_any_layer(run.model);
-  run.model = with_layers_of_kind(run.model, kind);
+RunSpec BlocksOfModel::with_one_kind(RunSpec run, size_t kind) {
+  run.model = kinds(run).kinds.at(kind).model;
   if (!run.model.num_experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   return run;
 }
 
-}  // namespace
-
 BlocksOfModel::MeshKey BlocksOfModel::mesh_key(const RunSpec& run, size_t kind) {
   const MeshConfig& mesh = run.mesh;
-  const bool experts = layer_kinds(run.model).kinds.at(kind).model.num_experts.has_value();
+  const bool experts = kinds(run).kinds.at(kind).model.num_experts.has_value();
   return {mesh.tensor_model_parallel_size,
           mesh.context_parallel_size,
           experts ? mesh.expert_model_parallel_size : 1,
@@ -231,16 +236,16 @@ const BlockWeights& BlocksOfModel::weights(const RunSpec& run, size_t kind) {
   return weights_.of(mesh_key(run, kind), [&] { return counted_weights(with_one_kind(run, kind)); });
 }
 
-const BlockNeeds& BlocksOfModel::needs(const RunSpec& run, bool split, size_t kind) {
+const BlockNeeds& BlocksOfModel::needs(const RunSpec& run, LayerBackward backward, size_t kind) {
   const MeshConfig& mesh = run.mesh;
   const NeedsKey key{mesh_key(run, kind),    mesh.context_exchange(),    run.micro_batch_size,
-                     mesh.sequence_parallel, mesh.recompute_granularity, split};
+                     mesh.sequence_parallel, mesh.recompute_granularity, backward};
   return needs_.of(key, [&] {
-    if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, kind), split);
+    if (mesh.pipeline_vocab_parts == 1) return walked_needs(with_one_kind(run, kind), backward);
     RunSpec whole = run;
     whole.mesh.pipeline_vocab_parts = 1;
-    BlockNeeds needs_of_parts = needs(whole, split, kind);
-    needs_of_parts.last = walked_last(with_one_kind(run, kind), split);
+    BlockNeeds needs_of_parts = needs(whole, backward, kind);
+    needs_of_parts.last = walked_last(with_one_kind(run, kind), backward);
     needs_of_parts.parts = mesh.pipeline_vocab_parts;
     return needs_of_parts;
   });

@@ -10,10 +10,15 @@
 #include <cstdint>
 #include <tuple>
 
+#include "config/fields/layer_kinds.h"
 #include "core/memo.h"
 #include "layout/run_spec.h"
 
 namespace trifold {
+
+// What follows the forward of a stage's layers: a whole B; I and W; or nothing, because neither they nor anything before
+// them is trained.
+enum class LayerBackward : uint8_t { Whole, Split, None };
 
 // A quantity of a stage with n layers.
 struct PerLayers {
@@ -58,18 +63,23 @@ struct BlockWeights {
 // A cache of BlockNeeds and BlockWeights for layouts of one model. Thread-safe.
 class BlocksOfModel {
  public:
-  // The model is taken as if all layers were of the kind `kind`. `split`: backward is divided into I and W. `run` is
-  // resolved except for options that do not affect memory.
-  const BlockNeeds& needs(const RunSpec& run, bool split, size_t kind);
+  // The model is taken as if all layers were of the kind `kind`, with or without a backward. `run` is resolved except for
+  // options that do not affect memory.
+  const BlockNeeds& needs(const RunSpec& run, LayerBackward backward, size_t kind);
   const BlockWeights& weights(const RunSpec& run, size_t kind);
+
+  // The kinds of layers of the model.
+  const LayerKinds& kinds(const RunSpec& run);
 
  private:
   // Numbers of tensor, context, expert and expert tensor ranks and of parts of the head; the kind of layer.
   using MeshKey = std::tuple<int, int, int, int, int, size_t>;
-  using NeedsKey = std::tuple<MeshKey, ContextExchange, int64_t, bool, RecomputeGranularity, bool>;
+  using NeedsKey = std::tuple<MeshKey, ContextExchange, int64_t, bool, RecomputeGranularity, LayerBackward>;
 
-  static MeshKey mesh_key(const RunSpec& run, size_t kind);
+  MeshKey mesh_key(const RunSpec& run, size_t kind);
+  RunSpec with_one_kind(RunSpec run, size_t kind);
 
+  Memo<std::tuple<>, LayerKinds> kinds_;
   Memo<MeshKey, BlockWeights> weights_;
   Memo<NeedsKey, BlockNeeds> needs_;
 };

@@ -13,6 +13,7 @@
 #include "layout/device_workspace.h"
 #include "layout/zero_sharing.h"
 #include "mesh/mesh_sizes.h"
+#include "models/stage_cut.h"
 #include "plan/program_needs.h"
 #include "plan/step_plan.h"
 #include "schedule/schedules.h"
@@ -37,16 +38,39 @@ struct Mixed {
 using MixedNeeds = Mixed<BlockNeeds>;
 using MixedWeights = Mixed<BlockWeights>;
 
+// Needs of a micro-batch on a stage: of layers with I and W or, if the schedule has no I, with B; of B where the schedule
+// has I too; of layers without a backward, if there are some.
+struct LayerNeeds {
+  MixedNeeds kept;
+  std::optional<MixedNeeds> whole, passing;
+};
+
 class MixedLayers {
  public:
-  MixedLayers(const StageCounts& counts, const ModelConfig& model)
-      : counts_(counts), last_(last_layer_kind(layer_kinds(model))) {}
+  MixedLayers(const StageCounts& counts, const LayerKinds& kinds)
+      : counts_(counts), last_(last_layer_kind(kinds)) {}
+
+  // The layers of a stage that are counted.
+  enum class Which : uint8_t { All, WithBackward, ForwardOnly };
 
   int stages() const { return static_cast<int>(counts_.layers.size()); }
   size_t kinds() const { return counts_.layers.front().size(); }
-  double count(int stage, size_t kind) const { return counts_.layers[at(stage)][kind]; }
-  double count(int stage) const {
-    return std::accumulate(counts_.layers[at(stage)].begin(), counts_.layers[at(stage)].end(), 0);
+  double count(int stage, size_t kind, Which which = Which::All) const {
+    const int all = counts_.layers[at(stage)][kind];
+    const int forward_only = counts_.forward_only.empty() ? 0 : counts_.forward_only[at(stage)][kind];
+    return which == Which::All ? all : which == Which::ForwardOnly ? forward_only : all - forward_only;
+  }
+  double count(int stage, Which which = Which::All) const {
+    double layers = 0;
+    for (size_t kind = 0; kind < kinds(); ++kind) layers += count(stage, kind, which);
+    return layers;
+  }
+  // Whether some blocks have no backward; the embedding is then one of them.
+  bool has_forward_only() const { return !counts_.forward_only.empty(); }
+  // Whether a stage has a backward. Stages without one come first.
+  bool has_backward(int stage) const {
+    return !has_forward_only() || count(stage, Which::WithBackward) > 0 || stage + 1 == stages() ||
+           (stage > 0 && has_backward(stage - 1));
   }
   int heads_of(int stage, int parts) const {
     if (!counts_.heads.empty()) return counts_.heads[at(stage)];
@@ -77,22 +101,30 @@ class MixedLayers {
 class RankNeeds {
  public:
   RankNeeds(const RunSpec& run, const MixedLayers& layers, const std::vector<StageFlight>& flight)
-      : run_(run), layers_(layers), flight_(flight), stages_(layers.stages()) {}
+      : run_(run), layers_(layers), flight_(flight), stages_(layers.stages()) {
+    for (StageFlight& use : flight_)
+      if (passes(use.stage)) use = {use.stage, 1, 0};
+  }
 
-  // `whole`: the additional needs of B, if the schedule has B.
-  double activations(const MixedNeeds& needs, const MixedNeeds* whole) const {
+  double activations(const LayerNeeds& needs) const {
     double bytes = 0, flow = 0, scratch = 0, beside = 0;
+    const double message = needs.kept.blocks().message;
+    const auto reuse = [&](const MixedNeeds& of, int stage, Which which) {
+      flow = std::max(flow, most(of, &StageNeeds::flow, stage, which));
+      scratch = std::max(scratch, most(of, &StageNeeds::scratch, stage, which));
+      beside = std::max(beside, most(of, &StageNeeds::beside, stage, which));
+    };
     for (const StageFlight& use : flight_) {
-      bytes += use.slots * sum(needs, &StageNeeds::keep, use.stage) +
-               use.pending * sum(needs, &StageNeeds::held, use.stage);
-      for (const MixedNeeds* part : {&needs, whole}) {
-        if (part == nullptr) continue;
-        flow = std::max(flow, most(*part, &StageNeeds::flow, use.stage));
-        scratch = std::max(scratch, most(*part, &StageNeeds::scratch, use.stage));
-        beside = std::max(beside, most(*part, &StageNeeds::beside, use.stage));
-      }
+      bytes += use.slots * passed_on(use.stage) * message;
+      if (needs.passing && (layers_.count(use.stage, Which::ForwardOnly) > 0 || !has_backward(use.stage)))
+        reuse(*needs.passing, use.stage, Which::ForwardOnly);
+      if (!has_backward(use.stage)) continue;
+      bytes += use.slots * sum(needs.kept, &StageNeeds::keep, use.stage, Which::WithBackward) +
+               use.pending * sum(needs.kept, &StageNeeds::held, use.stage, Which::WithBackward);
+      reuse(needs.kept, use.stage, Which::WithBackward);
+      if (needs.whole) reuse(*needs.whole, use.stage, Which::WithBackward);
     }
-    return bytes + 2 * flow + scratch + beside + messages() * needs.blocks().message;
+    return bytes + 2 * flow + scratch + beside + messages() * message;
   }
 
   // The activations of a program that allocates them when it computes them and frees them after their last use.
@@ -145,6 +177,22 @@ class RankNeeds {
   }
 
  private:
+  using Which = MixedLayers::Which;
+
+  bool has_backward(int stage) const { return layers_.has_backward(stage); }
+  // Whether a stage keeps nothing for a backward, neither its own nor the next stage's.
+  bool passes(int stage) const {
+    return !has_backward(stage) && !(holds(stage + 1) && has_backward(stage + 1));
+  }
+
+  // The outputs that blocks without a backward leave in a slot. There is one at a time, none of the stage's last block if
+  // that is sent; the needs of first stages include an embedding's.
+  int passed_on(int stage) const {
+    const double layers = layers_.count(stage, Which::ForwardOnly);
+    if (has_backward(stage)) return stage > 0 && layers > 0 ? 1 : 0;
+    return layers + (stage == 0 ? 1 : 0) > 1 || holds(stage + 1) ? 1 : 0;
+  }
+
   // The mean over all weights; quantized ones are taken to be spread evenly over the slices.
   double bytes_per_weight(const MixedWeights& weights) const {
     const auto wide = static_cast<double>(size_of(run_.dtype));
@@ -155,13 +203,13 @@ class RankNeeds {
                       all;
   }
 
-  // The sum over all layers of a stage.
+  // The sum over layers of a stage.
   template <class Blocks, class Stage>
-  double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage) const {
-    double all = (of_stage(of.blocks(), stage).*part).of(layers_.count(stage, of.last));
+  double sum(const Mixed<Blocks>& of, PerLayers Stage::*part, int stage, Which which = Which::All) const {
+    double all = (of_stage(of.blocks(), stage).*part).of(layers_.count(stage, of.last, which));
     for (size_t kind = of.kinds.size(); kind-- > 0;)
       if (const Blocks* blocks = kind == of.last ? nullptr : of.kinds[kind])
-        all += layers_.count(stage, kind) * (of_stage(*blocks, stage).*part).layer;
+        all += layers_.count(stage, kind, which) * (of_stage(*blocks, stage).*part).layer;
     return all;
   }
 
@@ -171,11 +219,11 @@ class RankNeeds {
   }
 
   // Memory that layers reuse: the largest need of the kinds of layers that the stage has.
-  double most(const MixedNeeds& needs, PerLayers StageNeeds::*part, int stage) const {
+  double most(const MixedNeeds& needs, PerLayers StageNeeds::*part, int stage, Which which) const {
     double bytes = 0;
     for (size_t kind = needs.kinds.size(); kind-- > 0;) {
-      const double count = layers_.count(stage, kind);
-      const bool needed = count > 0 || (kind == needs.last && layers_.count(stage) == 0);
+      const double count = layers_.count(stage, kind, which);
+      const bool needed = count > 0 || (kind == needs.last && layers_.count(stage, which) == 0);
       if (needed) bytes = std::max(bytes, (of_stage(*needs.kinds[kind], stage).*part).of(count));
     }
     return bytes;
@@ -215,15 +263,16 @@ class RankNeeds {
   // The input of a micro-batch in flight is a message or, if the previous stage is on this rank too, that stage's kept
   // output. The same holds for the gradient of its output until its last backward. One output or input gradient is
   // being sent at a time, one gradient is being received, and the executor allocates two more messages than its plan
-  // needs.
+  // needs. Stages without a backward have one input ahead of the one that they read.
   double messages() const {
     if (stages_ == 1) return 0;
     double count = 2;
     for (const StageFlight& use : flight_) {
-      if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots;
+      if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots + (has_backward(use.stage - 1) ? 0 : 1);
       if (use.stage + 1 == stages_) continue;
       count += std::max(use.pending, 1) + (holds(use.stage + 1) ? use.slots : 0);
     }
+    if (!has_backward(flight_.back().stage)) return count;
     const bool first = holds(0), last = holds(stages_ - 1);
     return count + (first ? 0 : 2) + (last ? 0 : 2);
   }
@@ -257,11 +306,17 @@ class RankNeeds {
 
   const RunSpec& run_;
   const MixedLayers& layers_;
-  const std::vector<StageFlight>& flight_;
+  std::vector<StageFlight> flight_;
   int stages_;
 };
 
 }  // namespace
+
+StageCounts stage_counts(const Model& model, std::span<const StageRange> cut) {
+  StageCounts counts{layers_by_kind(model, cut), heads_of(model, cut)};
+  if (model.blocks_without_backward() > 0) counts.forward_only = layers_by_kind(model, cut, true);
+  return counts;
+}
 
 ScheduleFlight flight_of(const Plan& plan) {
   ScheduleFlight flight;
@@ -313,7 +368,7 @@ size_t LayoutMemory::workspace(const RunSpec& run) const {
 }
 
 size_t LayoutMemory::least_bytes(const RunSpec& run, const StageCounts& counts) {
-  const MixedLayers layers(counts, run.model);
+  const MixedLayers layers(counts, blocks_.kinds(run));
   const MixedWeights weights = layers.mixed<BlockWeights>(
       [&](size_t kind) -> const BlockWeights& { return blocks_.weights(run, kind); });
   const ZeroSharing zero = zero_sharing(run);
@@ -325,33 +380,29 @@ size_t LayoutMemory::least_bytes(const RunSpec& run, const StageCounts& counts) 
 
 std::vector<double> LayoutMemory::activation_bytes(const RunSpec& run, const StageCounts& counts,
                                                    const ScheduleFlight& flight) {
-  const MixedLayers layers(counts, run.model);
-  const auto each_rank = [&](const MixedNeeds& needs, const MixedNeeds* whole) {
-    std::vector<double> bytes;
-    for (const std::vector<StageFlight>& rank : flight.ranks)
-      bytes.push_back(RankNeeds(run, layers, rank).activations(needs, whole));
-    return bytes;
-  };
+  const MixedLayers layers(counts, blocks_.kinds(run));
+  std::vector<double> bytes;
   if (software_.describes_memory()) {
     const BlockNeeds needs = program_needs(software_, run, flight.splits);
-    std::vector<double> bytes;
     for (size_t rank = 0; rank < flight.ranks.size(); ++rank)
       bytes.push_back(
           RankNeeds(run, layers, flight.ranks[rank]).activations_as_used(needs, flight.events[rank]));
     return bytes;
   }
-  const auto needs_of = [&](bool split) {
+  const auto needs_of = [&](LayerBackward backward) {
     return layers.mixed<BlockNeeds>(
-        [&](size_t kind) -> const BlockNeeds& { return blocks_.needs(run, split, kind); });
+        [&](size_t kind) -> const BlockNeeds& { return blocks_.needs(run, backward, kind); });
   };
-  const MixedNeeds needs = needs_of(flight.splits);
-  const std::optional<MixedNeeds> whole =
-      flight.splits && flight.whole ? std::optional(needs_of(false)) : std::nullopt;
-  return each_rank(needs, whole ? &*whole : nullptr);
+  LayerNeeds needs{needs_of(flight.splits ? LayerBackward::Split : LayerBackward::Whole), {}, {}};
+  if (flight.splits && flight.whole) needs.whole = needs_of(LayerBackward::Whole);
+  if (layers.has_forward_only()) needs.passing = needs_of(LayerBackward::None);
+  for (const std::vector<StageFlight>& rank : flight.ranks)
+    bytes.push_back(RankNeeds(run, layers, rank).activations(needs));
+  return bytes;
 }
 
 size_t LayoutMemory::most_bytes(const RunSpec& run, const StageCounts& counts) {
-  const MixedLayers layers(counts, run.model);
+  const MixedLayers layers(counts, blocks_.kinds(run));
   const ScheduleFlight& rows = flight(run, layers.stages());
   const std::vector<double> activations = activation_bytes(run, counts, rows);
   const MixedWeights weights = layers.mixed<BlockWeights>(

@@ -12,12 +12,15 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <tuple>
 #include <vector>
 
 #include "config/fields/schedule.h"
 #include "core/memo.h"
 #include "layout/run_spec.h"
+#include "models/model.h"
+#include "models/stages.h"
 #include "plan/block_needs.h"
 #include "plan/forecast/software.h"
 #include "schedule/action.h"
@@ -26,10 +29,12 @@ namespace trifold {
 
 // The parts of the model on each stage.
 struct StageCounts {
-  std::vector<std::vector<int>> layers;             // [stage][layer kind] (config/fields/layer_kinds.h)
-  std::vector<int> heads;                           // parts of the head; empty: all on the last stage
-  std::vector<std::vector<int>> forward_only = {};  // layers without a backward; empty: none
+  std::vector<std::vector<int>> layers;  // [stage][layer kind] (config/fields/layer_kinds.h)
+  std::vector<int> heads;                // parts of the head; empty: all on the last stage
+  // Layers without a backward, [stage][layer kind]; empty: all blocks have one, the embedding too.
+  std::vector<std::vector<int>> forward_only = {};
 };
+StageCounts stage_counts(const Model& model, std::span<const StageRange> cut);
 
 // The largest numbers of micro-batches in flight on a stage (`slots`), and of micro-batches between I and W
 // (`pending`).

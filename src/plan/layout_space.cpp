@@ -113,7 +113,7 @@ const StageCounts* LayoutSpace::stages_of(const PretrainConfig& run) {
     try {
       const auto& [model, costs] = model_of(run);
       const std::vector<StageRange> cut = cut_stages(run.mesh, model, costs, pipeline * chunks);
-      stages = {layers_by_kind(model, cut), heads_of(model, cut), layers_by_kind(model, cut, true)};
+      stages = stage_counts(model, cut);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::BadInput) throw;
       if (first_problem_.empty()) first_problem_ = error.what();

@@ -36,7 +36,8 @@ class Builder {
         counted_(counted == nullptr ? own_ : *counted) {
     if (machine_.describes_memory())
       assumed_activations_ =
-          LayoutMemory(machine_.software).activation_bytes(run_, stage_counts(), flight_of(order_.compute));
+          LayoutMemory(machine_.software)
+              .activation_bytes(run_, stage_counts(model_.model, model_.others()), flight_of(order_.compute));
   }
 
   PlanReport build() {
@@ -174,10 +175,6 @@ class Builder {
     MemoryReport memory;
     double data_bytes = 0;
   };
-
-  StageCounts stage_counts() const {
-    return {layers_by_kind(model_.model, model_.others()), heads_of(model_.model, model_.others())};
-  }
 
   // Bytes of the parts of matrices that the rank sends in the updates of a row.
   double matrix_bytes(const RankLayout& layout, const RankPlan& row) const {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "config/commands/validate.h"
+#include "config/fields/adapter_targets.h"
 #include "config/fields/layer_kinds.h"
 #include "support/files.h"
 #include "unit/config_testing.h"
@@ -102,6 +103,45 @@ TEST(LayerKinds, TheFirstLayerMayLackANorm) {
   EXPECT_EQ(layers.kinds[layers.of_layer[3]].name, "layer");
   EXPECT_FALSE(layers.kinds[layers.of_layer[3]].model.no_first_norm);
   EXPECT_EQ(layers.of_layer[1], layers.of_layer[5]);
+}
+
+TEST(LayerKinds, LayersWithOtherAdaptersAreOfAnotherKind) {
+  ModelConfig model = with_window().model;
+  model.window_size.reset();
+  model.adapters.lora_rank = 4;
+  EXPECT_EQ(layer_kinds(model).kinds.size(), 1U);
+  model.adapters.lora_targets = {"query", "mlp.down"};
+  EXPECT_EQ(layer_kinds(model).kinds.size(), 1U);
+  EXPECT_EQ(layer_kinds(model).kinds[0].name, "layer");
+
+  model.adapters.lora_targets = {"block.[12].attention.query"};
+  const LayerKinds two = layer_kinds(model);
+  ASSERT_EQ(two.kinds.size(), 2U);
+  const auto name_of = [](const LayerKinds& layers, size_t layer) {
+    return layers.kinds[layers.of_layer[layer]].name;
+  };
+  EXPECT_EQ(name_of(two, 0), "layer without adapters");
+  EXPECT_EQ(name_of(two, 1), "layer with adapters");
+  EXPECT_EQ(two.of_layer[1], two.of_layer[2]);
+  EXPECT_EQ(two.of_layer[0], two.of_layer[3]);
+  // As models of their own, the layers of a kind have its adapters, whatever their numbers.
+  const auto modules_of = [](ModelConfig kind) {
+    kind.num_layers = 1;
+    std::vector<std::string> modules;
+    for (const LinearModules& linear : linear_modules(kind))
+      for (const std::string& module : adapted_modules(kind.adapters, linear)) modules.push_back(module);
+    return modules;
+  };
+  EXPECT_EQ(modules_of(two.kinds[two.of_layer[0]].model), std::vector<std::string>());
+  EXPECT_EQ(modules_of(two.kinds[two.of_layer[1]].model),
+            std::vector<std::string>{"block.0.attention.query"});
+
+  model.adapters.lora_targets = {"block.0.attention.query", "block.1.mlp.*"};
+  const LayerKinds three = layer_kinds(model);
+  ASSERT_EQ(three.kinds.size(), 3U);
+  EXPECT_EQ(name_of(three, 0), "layer with adapters of attention.query");
+  EXPECT_EQ(name_of(three, 1), "layer with adapters of mlp.up and mlp.down");
+  EXPECT_EQ(name_of(three, 2), "layer without adapters");
 }
 
 TEST(RopeFactor, IsANumberAboveZero) {

@@ -2,14 +2,16 @@
 #include "plan/layout_memory.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "config/commands/validate.h"
 #include "layout/cut_model.h"
 #include "mesh/mesh_sizes.h"
-#include "models/stage_cut.h"
 #include "plan/step_plan.h"
 #include "schedule/schedules.h"
 #include "support/planned_runs.h"
@@ -33,6 +35,7 @@ struct MemoryCase {
   const char* expert_layers = "1";
   int expert_parts = 1;
   int head_parts = 1;
+  std::vector<std::string> adapters = {};  // --lora-targets
 };
 
 // 12 layers of width 1024 in bf16: 200 million parameters.
@@ -49,6 +52,11 @@ PlanConfig plan_of_case(const MemoryCase& layout) {
     run.model.disable_bias_linear = true;
     run.model.moe_ffn_hidden_size = 512;
     run.model.moe_layer_freq = layout.expert_layers;
+  }
+  if (!layout.adapters.empty()) {
+    run.model.disable_bias_linear = true;
+    run.model.adapters.lora_rank = 8;
+    run.model.adapters.lora_targets = layout.adapters;
   }
   run.mesh.tensor_model_parallel_size = layout.tensor;
   run.mesh.pipeline_vocab_parts = layout.head_parts;
@@ -73,7 +81,7 @@ size_t exact_bytes(const PlanConfig& config) {
 StageCounts counts_of(const PretrainConfig& run) {
   const CutModel model(run.model, run.mesh, Mesh(mesh_sizes(run.mesh), {}), run.seed,
                        step_order(run_spec(run)).stage_ranks());
-  return {layers_by_kind(model.model, model.others()), heads_of(model.model, model.others())};
+  return stage_counts(model.model, model.others());
 }
 
 constexpr auto kNone = RecomputeGranularity::None;
@@ -129,7 +137,28 @@ TEST(LayoutMemory, IsThatOfThePlan) {
       {"dense layers last, zb-h1", 1, 3, 4, Schedule::ZbH1, 1, 1, 8, false, 1, kSelective, false, 1, 4,
        "[1]*6+[0]*6"},
   };
-  for (const MemoryCase& layout : cases) {
+  std::vector<MemoryCase> all(std::begin(cases), std::end(cases));
+  for (MemoryCase layout : {MemoryCase{"one rank", 1, 1, 1},
+                            {"tensor ranks", 4, 1, 1},
+                            {"full", 1, 1, 1, Schedule::OneFOneB, 1, 2, 4, false, 0, kFull},
+                            {"1f1b", 1, 4, 1, Schedule::OneFOneB, 1, 2, 16},
+                            {"1f1b, more stages", 1, 6, 1, Schedule::OneFOneB, 1, 1, 24},
+                            {"1f1b, tensor", 2, 3, 1, Schedule::OneFOneB, 1, 2, 16, true},
+                            {"zb-h1", 1, 4, 1, Schedule::ZbH1, 1, 2, 12},
+                            {"zb-v", 1, 3, 1, Schedule::ZbV, 2, 2, 12},
+                            {"interleaved", 1, 2, 1, Schedule::Interleaved, 3, 2, 8},
+                            {"gpipe", 1, 3, 1, Schedule::Gpipe, 1, 1, 6},
+                            {"zero 1", 1, 1, 8, Schedule::OneFOneB, 1, 1, 2, false, 1}})
+    for (const std::vector<std::string>& adapters : {std::vector<std::string>{"*"},
+                                                     {"block.1[01].*", "block.[6-9].*"},
+                                                     {"block.1[01].*"},
+                                                     {"block.[0-5].*"},
+                                                     {"block.3.mlp.down", "block.[78].attention.query"}}) {
+      layout.adapters = adapters;
+      all.push_back(layout);
+    }
+  for (const MemoryCase& layout : all) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(layout.adapters, " ")));
     const PlanConfig config = plan_of_case(layout);
     LayoutMemory memory;
     const auto exact = static_cast<double>(exact_bytes(config));

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <string>
 #include <utility>
 
 namespace trifold {
@@ -107,14 +107,24 @@ std::vector<LinearModules> linear_modules(const ModelConfig& model) {
   return modules;
 }
 
-AdapterConfig adapters_of_any_layer(const ModelConfig& model) {
-  AdapterConfig adapters = model.adapters;
-  if (!adapters.lora_rank || adapters.lora_targets.empty()) return adapters;
-  std::set<std::string> all;
-  for (const LinearModules& layer : linear_modules(model))
-    for (const std::string& module : adapted_modules(model.adapters, layer))
-      all.insert(std::string(kBlocks) + "*" + module.substr(module.find('.', kBlocks.size())));
-  if (!all.empty()) adapters.lora_targets.assign(all.begin(), all.end());
+std::vector<std::vector<std::string>> modules_of_layers(const ModelConfig& model) {
+  if (!model.adapters.lora_rank || model.adapters.lora_targets.empty()) return {};
+  std::vector<std::vector<std::string>> layers(static_cast<size_t>(model.num_layers));
+  for (const LinearModules& linear : linear_modules(model)) {
+    const size_t end = linear.layer.find('.', kBlocks.size());
+    const auto layer = std::stoul(linear.layer.substr(kBlocks.size(), end - kBlocks.size()));
+    for (const std::string& module : adapted_modules(model.adapters, linear))
+      layers[layer].push_back(module.substr(end));
+  }
+  return layers;
+}
+
+AdapterConfig with_modules(AdapterConfig adapters, const std::vector<std::string>& modules) {
+  constexpr const char* kNoModule = "none";  // without any pattern all modules would have adapters
+  adapters.lora_targets.clear();
+  for (const std::string& module : modules)
+    adapters.lora_targets.push_back(std::string(kBlocks) + "*" + module);
+  if (modules.empty()) adapters.lora_targets.emplace_back(kNoModule);
   return adapters;
 }
 

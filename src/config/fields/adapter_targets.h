@@ -33,7 +33,11 @@ std::vector<std::string> adapted_modules(const AdapterConfig& adapters, const Li
 // The modules of all linear layers of a model that can have adapters.
 std::vector<LinearModules> linear_modules(const ModelConfig& model);
 
-// Adapters for a model of few layers that stand for all layers of `model`: every layer has the adapters that any of them has.
-AdapterConfig adapters_of_any_layer(const ModelConfig& model);
+// [layer] The modules of each layer that have adapters, as the ends of their names (".attention.query"). Empty: --lora-targets
+// does not distinguish layers.
+std::vector<std::vector<std::string>> modules_of_layers(const ModelConfig& model);
+
+// Adapters for a model of which every layer has those of one layer, whose `modules` are given as above.
+AdapterConfig with_modules(AdapterConfig adapters, const std::vector<std::string>& modules);
 
 }  // namespace trifold

@@ -5,7 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "config/fields/adapter_targets.h"
 #include "config/fields/layer_pattern.h"
 
 namespace trifold {
@@ -17,7 +22,8 @@ struct LayerTraits {
   bool experts = false;
   bool rotates = false;
   bool window = false;
-  bool bare = false;  // attention has no norm of its input
+  bool bare = false;                      // attention has no norm of its input
+  std::vector<std::string> adapted = {};  // see modules_of_layers
   auto operator<=>(const LayerTraits&) const = default;
 };
 
@@ -29,14 +35,18 @@ std::vector<LayerTraits> traits_of_layers(const ModelConfig& config) {
       rope && config.no_rope_freq
           ? parse_layer_pattern(*config.no_rope_freq, config.num_layers, EveryNth::Last)
           : std::vector<bool>(layers, false);
+  const std::vector<std::vector<std::string>> adapted = modules_of_layers(config);
   std::vector<LayerTraits> traits;
   for (size_t layer = 0; layer < layers; ++layer)
-    traits.push_back(
-        {experts[layer], rope && !still[layer], windows[layer], config.no_first_norm && layer == 0});
+    traits.push_back({experts[layer], rope && !still[layer], windows[layer],
+                      config.no_first_norm && layer == 0,
+                      adapted.empty() ? std::vector<std::string>() : adapted[layer]});
   return traits;
 }
 
 ModelConfig with_traits(ModelConfig config, const LayerTraits& traits) {
+  if (config.adapters.lora_rank && !config.adapters.lora_targets.empty())
+    config.adapters = with_modules(std::move(config.adapters), traits.adapted);
   config.moe_layer_freq = "1";
   config.window_attn_skip_freq.reset();
   config.no_rope_freq.reset();
@@ -60,15 +70,38 @@ ModelConfig with_traits(ModelConfig config, const LayerTraits& traits) {
   return config;
 }
 
+// What the layers of a model have in common.
+struct CommonTraits {
+  LayerTraits some{}, every{true, true, true, true};  // of some layer, of every layer
+  std::set<std::vector<std::string>> adapted;         // the sets of modules with adapters
+
+  void add(const LayerTraits& layer) {
+    some = {some.experts || layer.experts, some.rotates || layer.rotates, some.window || layer.window,
+            some.bare || layer.bare};
+    every = {every.experts && layer.experts, every.rotates && layer.rotates, every.window && layer.window,
+             every.bare && layer.bare};
+    adapted.insert(layer.adapted);
+  }
+};
+
+std::string text_of_adapters(const std::vector<std::string>& modules, const CommonTraits& all) {
+  if (modules.empty()) return "without adapters";
+  if (all.adapted.size() == 2 && all.adapted.begin()->empty()) return "with adapters";
+  std::vector<std::string_view> names;
+  for (const std::string& module : modules) names.push_back(std::string_view(module).substr(1));
+  return fmt::format("with adapters of {}", fmt::join(names, " and "));
+}
+
 // The traits in which the layers of the model differ, in words.
-std::string name_of(const ModelConfig& config, const LayerTraits& traits, const LayerTraits& some,
-                    const LayerTraits& every) {
+std::string name_of(const ModelConfig& config, const LayerTraits& traits, const CommonTraits& all) {
+  const LayerTraits &some = all.some, &every = all.every;
   std::vector<std::string> words;
   if (some.experts && !every.experts && !traits.experts) words.emplace_back("without experts");
   if (some.window && !every.window && traits.window)
     words.push_back(fmt::format("with a window of {}", config.window_size->text()));
   if (some.rotates && !every.rotates && !traits.rotates) words.emplace_back("without rope");
   if (some.bare && !every.bare && traits.bare) words.emplace_back("without a norm before attention");
+  if (all.adapted.size() > 1) words.push_back(text_of_adapters(traits.adapted, all));
   return words.empty() ? "layer" : fmt::format("layer {}", fmt::join(words, ", "));
 }
 
@@ -84,19 +117,16 @@ std::vector<bool> window_layers(const ModelConfig& config) {
 LayerKinds layer_kinds(const ModelConfig& config) {
   const std::vector<LayerTraits> layers = traits_of_layers(config);
   std::map<LayerTraits, size_t> found;  // to the index in `kinds`
-  LayerTraits some{}, every{true, true, true, true};
+  CommonTraits all;
   for (const LayerTraits& traits : layers) {
     found.try_emplace(traits);
-    some = {some.experts || traits.experts, some.rotates || traits.rotates, some.window || traits.window,
-            some.bare || traits.bare};
-    every = {every.experts && traits.experts, every.rotates && traits.rotates, every.window && traits.window,
-             every.bare && traits.bare};
+    all.add(traits);
   }
   if (layers.empty()) return {{{config, "layer"}}, {}};
   LayerKinds result;
   for (auto& [traits, index] : found) {
     index = result.kinds.size();
-    result.kinds.push_back({with_traits(config, traits), name_of(config, traits, some, every)});
+    result.kinds.push_back({with_traits(config, traits), name_of(config, traits, all)});
   }
   for (const LayerTraits& traits : layers) result.of_layer.push_back(found[traits]);
   return result;

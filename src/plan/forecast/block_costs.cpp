@@ -5,7 +5,6 @@
 #include <optional>
 #include <string_view>
 
-#include "config/fields/adapter_targets.h"
 #include "config/fields/layer_kinds.h"
 #include "mesh/mesh_sizes.h"
 #include "models/language_model.h"
@@ -59,9 +58,7 @@ struct OneLayer {
 
 // Layers without experts do not depend on the ranks that share experts.
 RunSpec with_one_layer(RunSpec run, const ModelConfig& kind, bool on_device) {
-  const AdapterConfig adapters = adapters_of_any_layer(run.model);
   run.model = kind;
-  run.model.adapters = adapters;
   run.model.num_layers = 1;
   if (!kind.num_experts) run.mesh.expert_model_parallel_size = run.mesh.expert_tensor_parallel_size = 1;
   if (on_device) run.mesh.device = ComputeDevice::Cuda;
