@@ -136,7 +136,7 @@ std::vector<std::string> goodput_lines(const GoodputReport& report, const Goodpu
   lines.push_back(fmt::format(
       "goodput     share of the time that goes into steps which count; of {} simulated runs of {} steps{}",
       trials_text(report, config.goodput_trials), report.steps,
-      report.steps_are_given ? "" : " (30 days; --train-iters gives the run's, if above 1)"));
+      report.steps_are_given ? "" : " (30 days; --train-iters gives the run's)"));
   lines.push_back(fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}",
                               "save every", "", "formula", "goodput", "saving", "lost", "down", "waiting",
                               "slower", "failures", "ends after"));

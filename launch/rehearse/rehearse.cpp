@@ -260,7 +260,7 @@ int rehearse(PretrainJob& job, PlanConfig plan, const RehearseConfig& config) {
 
 // BadInput if the run continues another and options give no length: how far that run came decides what is left.
 void expect_length(const RehearsePretrainConfig& config) {
-  if (config.length_given) return;
+  if (config.plan.length_given) return;
   std::optional<RunStart> start;
   try {
     start = choose_start(config.plan.run.checkpoint, config.plan.run.model);

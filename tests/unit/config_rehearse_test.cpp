@@ -22,12 +22,22 @@ TEST(ConfigRehearse, RunsRandomTokensWithoutData) {
   EXPECT_EQ(rehearsal({"--lr-warmup-iters", "50"}).plan.run.batch.train_iters, 51);
   const RehearsePretrainConfig real =
       rehearsal({"--data-path", "t.txt", "--train-iters", "100", "--lr", "1e-3"});
-  EXPECT_TRUE(real.length_given);
-  EXPECT_FALSE(config.length_given);
+  EXPECT_TRUE(real.plan.length_given);
+  EXPECT_FALSE(config.plan.length_given);
   // The default of a plan counts if it is given.
   EXPECT_EQ(rehearsal({"--train-iters", "1"}).plan.run.batch.train_iters, 1);
   EXPECT_FALSE(real.plan.run.data.mock_data);
   EXPECT_EQ(real.plan.run.batch.train_iters, 100);
+}
+
+TEST(ConfigPlan, KnowsWhetherALengthIsGiven) {
+  const auto plan = [](const Words& more) {
+    return std::get<PlanConfig>(read(Words{"plan"} + kModel + more)).length_given;
+  };
+  EXPECT_FALSE(plan({}));
+  EXPECT_TRUE(plan({"--train-iters", "1"}));
+  EXPECT_TRUE(plan({"--train-iters", "2"}));
+  EXPECT_TRUE(plan({"--train-samples", "64", "--lr-decay-samples", "64"}));
 }
 
 TEST(ConfigRehearse, ReadsRanksInTheirOrder) {

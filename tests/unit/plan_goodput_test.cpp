@@ -346,6 +346,13 @@ TEST(Goodput, TheRunsOwnLengthIsForecast) {
   EXPECT_EQ(report.steps, 1000);
   EXPECT_NEAR(report.checkpoint.all, 4 * 174.6e9, 4 * 0.1e9);
   EXPECT_NEAR(report.rows[0].waiting.seconds.work, 1000 * report.costs.step, 1e-3);
+  // A given length counts, whatever it is.
+  config.run.batch.train_iters = 1;
+  EXPECT_FALSE(goodput_of(resolve(config)).steps_are_given);
+  config.length_given = true;
+  const GoodputReport one = goodput_of(resolve(config));
+  EXPECT_TRUE(one.steps_are_given);
+  EXPECT_EQ(one.steps, 1);
 }
 
 // 840 samples divide among 7 replicas, which need all four nodes, among 6 and 5, which need three, and among 4.

@@ -73,9 +73,12 @@ inline void note_given(PlanRecommenderConfig& config, const Parsed& parsed) {
 inline void note_given(RehearseRecommenderConfig& config, const Parsed& parsed) {
   note_given(config.plan, parsed);
 }
-inline void note_given(RehearsePretrainConfig& config, const Parsed& parsed) {
+inline void note_given(PlanConfig& config, const Parsed& parsed) {
   const auto length = parsed.origins.find("train-iters");
   config.length_given = length != parsed.origins.end() && length->second.starts_with(kCommandLine);
+}
+inline void note_given(RehearsePretrainConfig& config, const Parsed& parsed) {
+  note_given(config.plan, parsed);
 }
 template <class Config>
 void note_given(Config&, const Parsed&) {}

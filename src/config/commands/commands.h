@@ -27,6 +27,9 @@ OptionTable options_of(PretrainConfig& config);
 Findings findings(const PretrainConfig& given);
 PretrainConfig resolve(PretrainConfig config);
 
+// Whether options give the length of a planned run, also its default value.
+bool knows_length(const PlanConfig& config);
+
 OptionTable options_of(FinetuneConfig& config);
 Findings findings(const FinetuneConfig& config);
 FinetuneConfig resolve(FinetuneConfig config);

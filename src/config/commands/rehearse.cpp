@@ -78,13 +78,6 @@ int64_t least_steps(const LrConfig& lr, int64_t steps) {
       {steps, lr.lr_warmup_iters + lr.lr_wsd_decay_iters.value_or(0) + 1, lr.lr_decay_iters.value_or(0)});
 }
 
-// A plan's --train-iters 1 is its default, which the command line may give all the same.
-bool knows_length(const RehearsePretrainConfig& config) {
-  const BatchConfig& batch = config.plan.run.batch;
-  return config.length_given || batch.train_iters != PlanConfig().run.batch.train_iters ||
-         batch.train_epochs || batch.train_samples;
-}
-
 // The steps with batches that --rampup-batch-size makes smaller.
 int64_t steps_of_ramp(const BatchConfig& batch) {
   const std::optional<BatchRamp> ramp = ramp_of(batch);
@@ -131,7 +124,7 @@ PretrainConfig run_of(const RehearsePretrainConfig& config) {
   if (schedule && is_async(*schedule) && !run.pipeline.async_window)
     run.pipeline.async_window = short_window(run, config.rehearse);
   const int64_t steps = steps_to_run(run, config.rehearse) + steps_of_ramp(batch);
-  if (!knows_length(config)) batch.train_iters = least_steps(run.lr, steps);
+  if (!knows_length(config.plan)) batch.train_iters = least_steps(run.lr, steps);
   return run;
 }
 
@@ -173,7 +166,7 @@ Findings findings(const RehearsePretrainConfig& config) {
 
 RehearsePretrainConfig resolve(RehearsePretrainConfig config) {
   throw_problems(problems(config));
-  config.length_given = knows_length(config);
+  config.plan.length_given = knows_length(config.plan);
   config.rehearse.no_data = !names_data(config.plan.run.data);
   config.plan.run = resolve(run_of(config));
   return config;

@@ -272,8 +272,15 @@ BenchConfig resolve(BenchConfig config) {
   return config;
 }
 
+bool knows_length(const PlanConfig& config) {
+  const BatchConfig& batch = config.run.batch;
+  return config.length_given || batch.train_iters != PlanConfig().run.batch.train_iters ||
+         batch.train_epochs || batch.train_samples;
+}
+
 PlanConfig resolve(PlanConfig config) {
   throw_problems(problems(config));
+  config.length_given = knows_length(config);
   choose_family(config.run.model);
   if (config.search) {
     fill_model(config.run.model);

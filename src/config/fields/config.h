@@ -379,8 +379,10 @@ struct PlanConfig {
   bool search = false;
   std::vector<SearchAxis> search_over;           // empty: all of them
   std::vector<ScheduleChoice> search_schedules;  // empty: the default of schedules_searched
-  // Not an option: the words after `trifold rehearse` that rehearse the planned run; empty: unknown.
+  // Not options: the words after `trifold rehearse` that rehearse the planned run (empty: unknown), and whether options
+  // give the length of the run, of which train_iters 1 is the default.
   std::vector<std::string> rehearsal_words;
+  bool length_given = false;
 };
 
 // `trifold plan --lines FILE`: many plans in one process, one line of `plan` options each.

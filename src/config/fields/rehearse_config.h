@@ -45,12 +45,10 @@ struct RehearseConfig {
 
 // `trifold rehearse` of a language model that is trained from its options. `plan.run` is the run; the costs in `plan`
 // are compared with the measured ones, and its moe_load_imbalance decides how many rows of
-// experts arrive.
+// experts arrive. If options give no length, a run is made that is long enough.
 struct RehearsePretrainConfig {
   PlanConfig plan;
   RehearseConfig rehearse;
-  // Not an option: whether options give the length of the run. Otherwise a run is made that is long enough.
-  bool length_given = false;
 };
 
 // `trifold rehearse --task`: of a model that is finetuned. `plan.run` is set when the files are read.

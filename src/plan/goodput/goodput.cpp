@@ -155,7 +155,8 @@ GoodputReport make_goodput(const PlanConfig& config, const PlannedRun& planned, 
   const PretrainConfig& run = config.run;
   PlannedTraining training;
   training.step = step_seconds;
-  training.steps = run.batch.train_iters > 1 ? run.batch.train_iters : 0;  // 1 is the plan's default
+  // How many steps --train-epochs are depends on the data, which a plan does not read.
+  training.steps = config.length_given && !run.batch.train_epochs ? run.batch.train_iters : 0;
   training.ranks = run.mesh.ranks;
   training.ranks_per_node = ranks_per_node(run.mesh, machine);
   training.checkpoint = checkpoint_bytes(planned, run.checkpoint);
