@@ -124,7 +124,8 @@ class RankNeeds {
       reuse(needs.kept, use.stage, Which::WithBackward);
       if (needs.whole) reuse(*needs.whole, use.stage, Which::WithBackward);
     }
-    return bytes + 2 * flow + scratch + beside + messages() * message;
+    return bytes + (blocks_with_backward(needs.kept.blocks().parts) > 1 ? 2 : 1) * flow + scratch + beside +
+           messages() * message;
   }
 
   // The activations of a program that allocates them when it computes them and frees them after their last use.
@@ -183,6 +184,15 @@ class RankNeeds {
   // Whether a stage keeps nothing for a backward, neither its own nor the next stage's.
   bool passes(int stage) const {
     return !has_backward(stage) && !(holds(stage + 1) && has_backward(stage + 1));
+  }
+
+  // A single one needs one arena for its gradients, others alternate between two.
+  double blocks_with_backward(int head_parts) const {
+    double blocks = 0;
+    for (const StageFlight& use : flight_)
+      blocks += layers_.count(use.stage, Which::WithBackward) + layers_.heads_of(use.stage, head_parts) +
+                (use.stage == 0 && !layers_.has_forward_only() ? 1 : 0);
+    return blocks;
   }
 
   // The outputs that blocks without a backward leave in a slot. There is one at a time, none of the stage's last block if
@@ -263,18 +273,20 @@ class RankNeeds {
   // The input of a micro-batch in flight is a message or, if the previous stage is on this rank too, that stage's kept
   // output. The same holds for the gradient of its output until its last backward. One output or input gradient is
   // being sent at a time, one gradient is being received, and the executor allocates two more messages than its plan
-  // needs. Stages without a backward have one input ahead of the one that they read.
+  // needs. A stage without a backward has one input ahead of the one that it reads, and the stage after it sends no
+  // gradients.
   double messages() const {
     if (stages_ == 1) return 0;
     double count = 2;
     for (const StageFlight& use : flight_) {
-      if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots + (has_backward(use.stage - 1) ? 0 : 1);
+      if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots + (has_backward(use.stage) ? 0 : 1);
       if (use.stage + 1 == stages_) continue;
       count += std::max(use.pending, 1) + (holds(use.stage + 1) ? use.slots : 0);
     }
     if (!has_backward(flight_.back().stage)) return count;
     const bool first = holds(0), last = holds(stages_ - 1);
-    return count + (first ? 0 : 2) + (last ? 0 : 2);
+    const bool sends_gradients = !first && has_backward(flight_.front().stage - 1);
+    return count + (first ? 0 : 1) + (sends_gradients ? 1 : 0) + (last ? 0 : 2);
   }
 
   // Layers of a stage are one unit until it is large enough: the largest unit of any kind.
