@@ -5,22 +5,23 @@
 
 #include <algorithm>
 
-#include "core/thread_pool.h"
-
 namespace trifold::launch {
-
-void take_cores(MeshConfig& mesh) {
-  if (mesh.threads_per_rank || mesh.device == ComputeDevice::Cuda) return;
-  mesh.threads_per_rank = std::max(1, available_cores() / mesh.ranks_per_node.value_or(1));
-}
 
 void print_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print("{}\n", line);
 }
 
-void print_failures(const std::vector<std::string>& failures) {
+void print_failures(const RankFailures& failures) {
   if (failures.empty()) return fmt::print("result      nothing failed\n");
-  for (const std::string& failure : failures) fmt::print("fails       {}\n", failure);
+  for (const std::string& failure : failures.after_reports()) fmt::print("fails       {}\n", failure);
+}
+
+std::vector<int> first_fullest_last(std::span<const size_t> bytes) {
+  const auto fullest = static_cast<int>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+  std::vector<int> places;
+  for (const int place : {0, fullest, static_cast<int>(bytes.size()) - 1})
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  return places;
 }
 
 void print_rehearsal_command(const std::vector<std::string>& words) {

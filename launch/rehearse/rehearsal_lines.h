@@ -1,21 +1,22 @@
 // What the rehearsals of all kinds of runs print.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "config/fields/config.h"
+#include "rehearse/rank_failures.h"
 
 namespace trifold::launch {
 
-// Gives a rank that is rehearsed alone the cores that it would have among the --ranks-per-node ranks of a host like this
-// one, or all, unless the options give it a number.
-void take_cores(MeshConfig& mesh);
-
 void print_lines(const std::vector<std::string>& lines);
 
-// What would make the real run fail, or that nothing would.
-void print_failures(const std::vector<std::string>& failures);
+// What would make the real run fail, or that nothing would. Follows the reports of the ranks.
+void print_failures(const RankFailures& failures);
+
+// The places of the first of some ranks, the one that needs most memory, and the last, each once. At least one.
+std::vector<int> first_fullest_last(std::span<const size_t> bytes);
 
 // The command that rehearses a planned run, as `trifold plan` prints it; empty if its words are unknown.
 void print_rehearsal_command(const std::vector<std::string>& words);

@@ -18,6 +18,7 @@
 #include "mesh/mesh_sizes.h"
 #include "plan/memory_fit.h"
 #include "plan/resolve.h"
+#include "rehearse/alone.h"
 #include "rehearse/rehearsal_report.h"
 #include "rehearse/rehearse.h"
 #include "train/finetune.h"
@@ -39,12 +40,10 @@ std::vector<MemoryReport>::const_iterator fullest_of(const std::vector<MemoryRep
 
 // The ranks of the first, the fullest and the last pipeline stage, at the first place of the other axes.
 std::vector<int> default_ranks(const MeshSizes& sizes, const std::vector<MemoryReport>& memory) {
-  const auto fullest = static_cast<int>(fullest_of(memory) - memory.begin());
+  std::vector<size_t> bytes;
+  for (const MemoryReport& stage : memory) bytes.push_back(stage.predicted_total());
   std::vector<int> ranks;
-  for (const int place : {0, fullest, sizes[Axis::Pp] - 1}) {
-    const int rank = rank_of({{Axis::Pp, place}}, sizes);
-    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
-  }
+  for (const int place : first_fullest_last(bytes)) ranks.push_back(rank_of({{Axis::Pp, place}}, sizes));
   return ranks;
 }
 
@@ -92,21 +91,23 @@ class LanguageRehearsal {
     const std::vector<int> ranks =
         config_.only_ranks ? config_.only_ranks->ranks : default_ranks(planned_.sizes(), report_.memory);
     std::vector<RehearsedRank> rehearsed;
+    RankFailures failures;
     Json all = Json::array();
     for (const int rank : ranks) {
-      const ReportedRank reported = rehearse(rank, cut);
+      ReportedRank reported = rehearse(rank, cut);
+      reported.fails_as = failures.add(reported.rank);
       print_lines(rank_lines(reported));
       all.push_back(to_json(reported));
       rehearsed.push_back(reported.rank);
     }
     const auto step = simulate_rehearsed(planned_, report_, rehearsed, options_.waits);
     if (step) print_lines(step_lines(*step, report_, family_of_model(job_.config.model).unit));
-    const std::vector<std::string> failures = failures_of(rehearsed);
+    for (std::string& failure : failures_of_run()) failures.add(std::move(failure));
     print_failures(failures);
     if (json) {
       const Json whole{{"ranks", std::move(all)},
                        {"step", step ? to_json(*step, report_) : Json()},
-                       {"failures", failures}};
+                       {"failures", failures.all()}};
       write_file("--json", *json, marked_json(json_text(whole, 2) + "\n", "rehearse"));
     }
     return failures.empty() ? kDone : kFailed;
@@ -194,11 +195,9 @@ class LanguageRehearsal {
     return "; fewer --micro-batches do not help; " + what_would_fit_alone(job_.config);
   }
 
-  // What would have failed in the real run.
-  std::vector<std::string> failures_of(const std::vector<RehearsedRank>& ranks) const {
+  // What would have failed in the real run, whichever ranks were chosen.
+  std::vector<std::string> failures_of_run() const {
     std::vector<std::string> failures;
-    for (const RehearsedRank& rank : ranks)
-      if (!rank.failure.empty()) failures.push_back(fmt::format("rank {}: {}", rank.rank, rank.failure));
     try {
       check_memory_limit(job_.config, most_memory());
     } catch (const Error& error) {

@@ -1,7 +1,6 @@
 // `trifold rehearse` of recommenders: checks a run as its start would, then runs chosen ranks alone.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "launch/commands.h"
 #include "launch/rehearse/rehearsal_lines.h"
 #include "recommend/planning/host_fit.h"
+#include "rehearse/alone.h"
 #include "rehearse/rehearsal_report.h"
 #include "rehearse/rehearse_recommender.h"
 #include "rehearse/rehearsed_clicks.h"
@@ -21,15 +21,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The first rank, the one that needs most memory, and the last.
 std::vector<int> default_ranks(const std::vector<RecommenderMemory>& memory) {
-  const auto less = [](const auto& a, const auto& b) { return a.total() < b.total(); };
-  const auto fullest =
-      static_cast<int>(std::max_element(memory.begin(), memory.end(), less) - memory.begin());
-  std::vector<int> ranks;
-  for (const int rank : {0, fullest, static_cast<int>(memory.size()) - 1})
-    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
-  return ranks;
+  std::vector<size_t> bytes;
+  for (const RecommenderMemory& rank : memory) bytes.push_back(rank.total());
+  return first_fullest_last(bytes);
 }
 
 RehearseOptions options_with(const RehearseConfig& config, const PlanRecommenderConfig& plan) {
@@ -84,23 +79,23 @@ int run(const RehearseRecommenderConfig& config) {
   print_head(job, plan);
   const RehearseOptions options = options_with(config.rehearse, planned);
   std::vector<RehearsedRank> rehearsed;
-  std::vector<std::string> failures;
+  RankFailures failures;
   Json all = Json::array();
   for (const int rank :
        config.rehearse.only_ranks ? config.rehearse.only_ranks->ranks : default_ranks(plan.memory)) {
-    const ReportedRank reported = rehearse(job, plan, rank, options);
+    ReportedRank reported = rehearse(job, plan, rank, options);
+    reported.fails_as = failures.add(reported.rank);
     print_lines(rank_lines(reported));
     all.push_back(to_json(reported));
     rehearsed.push_back(reported.rank);
-    if (!reported.rank.failure.empty())
-      failures.push_back(fmt::format("rank {}: {}", rank, reported.rank.failure));
   }
   const auto step = simulate_rehearsed(plan, rehearsed, options.waits);
   if (step) print_lines(step_lines(*step, plan));
   print_failures(failures);
   if (config.plan.json) {
-    const Json whole{
-        {"ranks", std::move(all)}, {"step", step ? to_json(*step, plan) : Json()}, {"failures", failures}};
+    const Json whole{{"ranks", std::move(all)},
+                     {"step", step ? to_json(*step, plan) : Json()},
+                     {"failures", failures.all()}};
     write_file("--json", *config.plan.json, marked_json(json_text(whole, 2) + "\n", "rehearse"));
   }
   return failures.empty() ? kDone : kFailed;

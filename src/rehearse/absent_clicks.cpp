@@ -40,11 +40,10 @@ class PeerBatches {
   int64_t append(int peer, int64_t batch, std::vector<int32_t>& words) {
     const int ranks = group_.placement.ranks();
     const ClickBatch clicks = draw(peer, static_cast<uint64_t>(batch * ranks + peer));
-    const size_t before = words.size();
-    const int64_t room = id_message_room(group_.placement, options_, group_.placement.shards_of(rank_));
-    words.resize(before + static_cast<size_t>(room));
-    const int64_t count = pack_ids(group_.placement, options_, clicks, rank_, words.data() + before);
-    words.resize(before + static_cast<size_t>(count));
+    message_.resize(
+        static_cast<size_t>(id_message_room(group_.placement, options_, group_.placement.shards_of(rank_))));
+    const int64_t count = pack_ids(group_.placement, options_, clicks, rank_, message_.data());
+    words.insert(words.end(), message_.begin(), message_.begin() + count);
     return count;
   }
 
@@ -101,15 +100,19 @@ class PeerBatches {
   const ClickBatch& like_;
   std::vector<ZipfLaw> laws_;  // a law for each table
   std::vector<PhiloxKey> keys_;
+  std::vector<int32_t> message_;
   std::vector<std::vector<int32_t>> lengths_, ids_;
   std::vector<std::vector<float>> weights_;
 };
 
 }  // namespace
 
-AbsentClicks::AbsentClicks(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
-                           const AbsentClicksOptions& options)
-    : options_(options) {
+namespace {
+
+// Calls each(g, peers) for each group of tables with the batches of the peers of rank `rank`.
+template <class Each>
+void for_groups(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
+                const AbsentClicksOptions& options, Each each) {
   const NoKeys no_keys;
   ClickBatchBuffer like(setup.schema, setup.samples(ranks));
   like.use(no_keys);
@@ -119,14 +122,47 @@ AbsentClicks::AbsentClicks(const RecommenderSetup& setup, int rank, int ranks, c
     BagBatch bags(setup.uses(), groups[g], setup.schema, setup.samples(ranks));
     const ClickBatch arranged = setup.model.places.empty() ? like.batch() : bags.arrange(like.batch());
     PeerBatches peers(setup, groups[g], rank, ranks, arranged, options.zipf);
+    each(g, peers);
+  }
+}
+
+}  // namespace
+
+AbsentClicks::AbsentClicks(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
+                           const AbsentClicksOptions& options)
+    : options_(options) {
+  for_groups(setup, rank, ranks, feed, options, [&](size_t g, PeerBatches& peers) {
     Group& group = groups_.emplace_back();
     group.id = ids_group(g);
     for (int64_t batch = 0; batch < kBatches; ++batch) {
       Messages& messages = group.batches.emplace_back();
-      for (int peer = 0; peer < ranks; ++peer)
+      for (int peer = 0; peer < ranks; ++peer) {
         messages.counts.push_back(peer == rank ? 0 : peers.append(peer, batch, messages.words));
+        // All messages are about as long; a vector that doubles its memory would need three times as much.
+        if (messages.words.size() == static_cast<size_t>(messages.counts.back()))
+          messages.words.reserve(messages.words.size() * static_cast<size_t>(ranks) * 11 / 10);
+      }
     }
-  }
+  });
+}
+
+// One message stands for all: the bags of all peers are as long, and only the ids of the rank's rows differ in number.
+size_t AbsentClicks::planned_bytes(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
+                                   const AbsentClicksOptions& options) {
+  if (ranks == 1) return 0;
+  size_t words = 0;
+  for_groups(setup, rank, ranks, feed, options, [&](size_t, PeerBatches& peers) {
+    std::vector<int32_t> message;
+    words += static_cast<size_t>(peers.append(rank == 0 ? 1 : 0, 0, message));
+  });
+  return kBatches * static_cast<size_t>(ranks - 1) * words * sizeof(int32_t);
+}
+
+size_t AbsentClicks::bytes() const {
+  size_t bytes = 0;
+  for (const Group& group : groups_)
+    for (const Messages& messages : group.batches) bytes += messages.words.size() * sizeof(int32_t);
+  return bytes;
 }
 
 double AbsentClicks::seconds(const Work& call) const {

@@ -4,6 +4,7 @@
 // batches are made when the object is constructed, so that no step waits for them, and are sent in turn.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,10 @@ class AbsentClicks final : public AbsentPeers {
   // The peers of rank `rank` of `ranks`. The bags of the first global batch of `feed` say how long bags are.
   AbsentClicks(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
                const AbsentClicksOptions& options);
+  // About the bytes of the messages of such an object, from one message of each group of tables.
+  static size_t planned_bytes(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
+                              const AbsentClicksOptions& options);
+  size_t bytes() const;
 
   double seconds(const Work& call) const override;
   bool rows(unsigned group, Tensor out, std::span<const int64_t> out_rows) const override;

@@ -173,7 +173,10 @@ std::vector<std::string> rank_lines(const ReportedRank& reported) {
   lines.push_back(head_of(rank));
   for (const std::string& line : rank.loaded) lines.push_back("loaded      " + line);
   for (const std::string& line : rank.notes) lines.push_back("note        " + line);
-  if (!rank.failure.empty()) lines.push_back("fails       " + rank.failure);
+  if (reported.fails_as)
+    lines.push_back(fmt::format("fails       as rank {}", *reported.fails_as));
+  else if (!rank.failure.empty())
+    lines.push_back("fails       " + rank.failure);
   add_memory_lines(lines, reported);
   add_action_lines(lines, reported);
   add_call_lines(lines, rank);

@@ -20,6 +20,7 @@ struct ReportedRank {
   std::vector<std::optional<double>> planned_actions;  // seconds of each of rank.actions; absent: not planned
   std::optional<MemoryReport> whole_step;              // absent if the step was not cut
   double whole_step_micros = 0;                        // micro-batches of the step that was not cut
+  std::optional<int> fails_as = {};                    // an earlier rank that failed in the same way
 };
 
 // Seconds that the plan gives an action of the rank: without the collectives in it unless the ranks waited for them.

@@ -1,33 +1,16 @@
 #include "rehearse/rehearse.h"
 
-#include <algorithm>
-
 #include "core/bytes_text.h"
 #include "core/host_memory.h"
-#include "core/thread_pool.h"
 #include "mesh/mesh_sizes.h"
 #include "plan/memory_fit.h"
 #include "plan/report.h"
+#include "rehearse/alone.h"
 #include "rehearse/lone_trainer.h"
 
 namespace trifold {
 
 namespace {
-
-// Turns off what compares this rank with others, which always differ from it here.
-PretrainConfig without_comparisons(PretrainConfig config, std::vector<std::string>& notes) {
-  if (config.checkpoint.check_replicas.value_or(0) > 0)
-    notes.emplace_back("--check-replicas is not done: there are no other copies to compare with");
-  config.checkpoint.check_replicas.reset();
-  if (config.log.check_overlap > 0)
-    notes.emplace_back(
-        "--check-overlap is not done: what arrives in a repeated step is other random numbers");
-  config.log.check_overlap = 0;
-  if (!config.mesh.threads_per_rank && config.mesh.device != ComputeDevice::Cuda)
-    config.mesh.threads_per_rank =
-        available_cores() / std::clamp(config.mesh.ranks_per_node.value_or(1), 1, available_cores());
-  return config;
-}
 
 // The plans of `config`, which is the job's up to a cut batch and the threads of a rank, on which gathered keys depend.
 PlannedRuns plans_of(const PretrainConfig& config, const PretrainJob& job) {
@@ -57,15 +40,16 @@ PretrainConfig rehearsed_config(PretrainConfig config, const RehearseOptions& op
 }
 
 RehearsedRank rehearse_rank(const PretrainJob& job, int rank, const RehearseOptions& options) {
-  const PretrainConfig cut = rehearsed_config(job.config, options);
-  const MeshSizes sizes = mesh_sizes(cut.mesh);
+  PretrainConfig config = rehearsed_config(job.config, options);
+  const MeshSizes sizes = mesh_sizes(config.mesh);
   if (rank < 0 || rank >= sizes.ranks())
     bad_input("--only-ranks {}: the mesh has ranks 0 to {}", rank, sizes.ranks() - 1);
   check(!options.waits || options.machine, "calls can only wait for planned times if a machine prices them");
   RehearsedRank result;
   result.rank = rank;
   result.pipeline_rank = coords_of(rank, sizes)[Axis::Pp];
-  const PretrainConfig config = without_comparisons(cut, result.notes);
+  leave_out_comparisons(config.checkpoint, config.log, result.notes);
+  take_cores(config.mesh);
   const PlannedRuns planned = plans_of(config, job);
   const PlannedRun& first = planned.first();
   result.planned = planned_rank(first, result.pipeline_rank).memory;

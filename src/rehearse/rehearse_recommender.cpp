@@ -6,42 +6,25 @@
 
 #include "core/bytes_text.h"
 #include "core/host_memory.h"
-#include "core/thread_pool.h"
 #include "recommend/recommender_setup.h"
+#include "recommend/run_options.h"
+#include "rehearse/alone.h"
 #include "rehearse/lone_recommender.h"
 
 namespace trifold {
 
 namespace {
 
-// The job without what compares this rank with others. The copy reads the samples of `job`.
+// The job of a rank alone. The copy reads the samples of `job`.
 RecommendJob alone(const RecommendJob& job, std::vector<std::string>& notes) {
   RecommendJob copy;
   static_cast<RunJob&>(copy) = job;
   copy.config = job.config;
   copy.data.train = job.data.train;
   copy.data.valid = job.data.valid;
-  RecommendConfig& config = copy.config;
-  if (config.checkpoint.check_replicas.value_or(0) > 0)
-    notes.emplace_back("--check-replicas is not done: there are no other copies to compare with");
-  config.checkpoint.check_replicas.reset();
-  if (config.log.check_overlap > 0)
-    notes.emplace_back(
-        "--check-overlap is not done: what arrives in a repeated step is other random numbers");
-  config.log.check_overlap = 0;
-  MeshConfig& mesh = config.mesh;
-  if (!mesh.threads_per_rank && mesh.device != ComputeDevice::Cuda)
-    mesh.threads_per_rank =
-        available_cores() / std::clamp(mesh.ranks_per_node.value_or(1), 1, available_cores());
+  leave_out_comparisons(copy.config.checkpoint, copy.config.log, notes);
+  take_cores(copy.config.mesh);
   return copy;
-}
-
-// A rank that needs more memory than the host has would be killed, which no report survives.
-void check_fits(const RecommenderMemory& planned, bool on_device) {
-  const size_t needed = planned.on_host(on_device), here = free_memory();
-  if (here > 0 && needed > here)
-    fail("the rank needs {} of the host's memory, and this host has {} free", bytes_text(needed),
-         bytes_text(here));
 }
 
 // The communicators of a recommender exchange ids, vectors, or sums over all ranks.
@@ -53,6 +36,8 @@ void name_groups(std::vector<MeasuredCall>& calls, const std::vector<AbsentCalls
   }
 }
 
+ClickFeed feed_of(const RecommendJob& job) { return training_feed(job.config, *job.data.train); }
+
 AbsentClicksOptions clicks_of(const RehearseOptions& options) {
   AbsentClicksOptions clicks;
   clicks.zipf = options.zipf_exponent;
@@ -63,6 +48,13 @@ AbsentClicksOptions clicks_of(const RehearseOptions& options) {
 }
 
 }  // namespace
+
+void check_fits(size_t rank, size_t peers, size_t free) {
+  if (free > 0 && rank + peers > free)
+    fail(
+        "the rank needs {} of the host's memory and the ids that absent ranks ask for {}, and this host has {} free",
+        bytes_text(rank), bytes_text(peers), bytes_text(free));
+}
 
 RehearsedRank rehearse_rank(const RecommendJob& job, int rank, const RehearseOptions& options) {
   const int ranks = job.config.mesh.ranks;
@@ -81,8 +73,10 @@ RehearsedRank rehearse_rank(const RecommendJob& job, int rank, const RehearseOpt
   result.parts = memory_parts(planned);
   result.resident_bytes = resident_memory();
   try {
-    check_fits(planned, on_device);
-    LoneRecommender recommender(lone, rank, clicks_of(options), options.waits);
+    const AbsentClicksOptions clicks = clicks_of(options);
+    check_fits(planned.on_host(on_device),
+               AbsentClicks::planned_bytes(setup, rank, ranks, feed_of(lone), clicks), free_memory());
+    LoneRecommender recommender(lone, rank, clicks, options.waits);
     measure(recommender, recommender.calls(), options.steps, result);
     name_groups(result.calls, recommender.calls().list());
   } catch (const std::exception& error) {

@@ -210,6 +210,33 @@ TEST(RehearseRecommender, NeedsNoOtherRank) {
   for (const MemoryPart& part : rank.parts) EXPECT_EQ(part.held, part.planned) << part.name;
 }
 
+TEST(RehearseRecommender, KnowsTheBytesOfPeersBeforeTheyAreMade) {
+  for (const char* placement : {"row", "table", "column"})
+    for (const int ranks : {1, 2, 64}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks", placement, ranks));
+      RecommendConfig config = clicks_on(ranks, placement);
+      config.training.global_batch_size = ranks * 64;
+      const RecommendJob job = prepare(resolve(config));
+      const RecommenderSetup setup = recommender_setup(job.config, job.data.schema(), ranks);
+      const ClickFeed feed = training_feed(job.config, *job.data.train);
+      const AbsentClicks peers(setup, 0, ranks, feed, {});
+      const auto bytes = static_cast<double>(peers.bytes());
+      EXPECT_EQ(bytes > 0, ranks > 1);
+      EXPECT_NEAR(static_cast<double>(AbsentClicks::planned_bytes(setup, 0, ranks, feed, {})), bytes,
+                  0.15 * bytes);
+    }
+}
+
+TEST(RehearseRecommender, TheIdsOfPeersMustFitToo) {
+  constexpr size_t kGiB = size_t{1} << 30;
+  EXPECT_NO_THROW(check_fits(6 * kGiB, 2 * kGiB, 8 * kGiB));
+  EXPECT_NO_THROW(check_fits(6 * kGiB, 2 * kGiB, 0)) << "the host does not say how much is free";
+  EXPECT_EQ(
+      error_of([] { check_fits(6 * kGiB, 3 * kGiB, 8 * kGiB); }),
+      "the rank needs 6.00 GiB of the host's memory and the ids that absent ranks ask for 3.00 GiB, and this "
+      "host has 8.00 GiB free");
+}
+
 TEST(RehearseRecommender, LoadsItsPartOfACheckpoint) {
   const TempDir dir;
   RecommendConfig config = clicks_on(2, "row");
