@@ -110,13 +110,12 @@ void measure(LoneRank& rank, AbsentCallCounts& calls, int64_t steps, RehearsedRa
   // A plan of more steps than are asked for is long enough for the costs of a beginning not to matter.
   if (rank.steps_at_once() <= steps && rank.steps_left() > rank.steps_at_once())
     measuring.step(Measuring::Timed::Nothing);
-  const int64_t before = result.steps;
   auto timed = Measuring::Timed::Actions;
-  while (result.steps - before < steps && rank.steps_left() > 0) {
+  while (result.steps < steps && rank.steps_left() > 0) {
     measuring.step(timed);
     timed = timed == Measuring::Timed::Actions ? Measuring::Timed::Whole : Measuring::Timed::Actions;
   }
-  if (result.steps == before)
+  if (result.steps == 0)
     result.notes.emplace_back("nothing was measured: no step of the run was left to measure");
 }
 

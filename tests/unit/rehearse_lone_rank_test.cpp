@@ -216,7 +216,8 @@ TEST(LoneRank, MeasuresWholeWindowsOfAsynchronousSchedules) {
   config.model.num_layers = 4;
   config.optimizer.clip_grad = 0;
   config.batch.train_iters = 8;
-  for (const auto& [window, steps] : {std::pair{4, 4}, {8, 8}}) {
+  // Of short windows the first is not measured and does not count: of 3 steps asked for, two windows of 2 remain.
+  for (const auto& [window, steps] : {std::pair{2, 4}, {4, 4}, {8, 8}}) {
     SCOPED_TRACE(window);
     config.pipeline.async_window = window;
     const RehearsedRank done = rehearse_rank(job_of(config), 0, {.steps = 3});
