@@ -202,6 +202,14 @@ TEST(PlanExpertLoad, AnImpossibleLoadIsRejected) {
                 .find("--moe-load-imbalance 5 is not possible with "
                       "--expert-model-parallel-size 4: give at most 4"),
             std::string::npos);
+  PlanConfig dropping = shared_experts(2, 3);
+  dropping.run.model.moe_expert_capacity_factor = 2;
+  EXPECT_NE(message(dropping).find(
+                "--moe-load-imbalance 3 is not possible with --moe-expert-capacity-factor 2: give at most 2"),
+            std::string::npos)
+      << message(dropping);
+  dropping.moe_load_imbalance = 2;
+  EXPECT_EQ(message(dropping), "");
   PlanConfig alone = shared_experts(2, 1.5);
   alone.run.mesh.expert_model_parallel_size = 1;
   EXPECT_NE(message(alone).find("--moe-load-imbalance 1.5 has no effect, because no ranks share experts"),

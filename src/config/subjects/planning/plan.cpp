@@ -1,5 +1,8 @@
 #include "config/subjects/planning/plan.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "config/options/bounds.h"
 
 namespace trifold {
@@ -23,7 +26,8 @@ void add_costs(OptionTable& table, PlanConfig& config) {
   table
       .add("moe-load-imbalance", &config.moe_load_imbalance,
            "Assume that the busiest of the ranks that share experts gets "
-           "this many times the mean number of rows; needs --ep.")
+           "this many times the mean number of rows, at most --ep and "
+           "--moe-expert-capacity-factor; needs --ep.")
       .range(1, kMaxRanks)
       .no_effect_with("costs", "whose times count", "leave it out");
   table
@@ -121,6 +125,12 @@ void check_expert_load(double load, const PretrainConfig& run, Problems& problem
     problems.about("moe-load-imbalance", "expert-model-parallel-size")
         .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}", load, ranks)
         .right("give at most {}: all rows on one rank", ranks);
+  const std::optional<double> capacity = run.model.moe_expert_capacity_factor;
+  if (ranks > 1 && capacity && load > *capacity && problems.sound({"moe-expert-capacity-factor"}))
+    problems.about("moe-load-imbalance", "moe-expert-capacity-factor")
+        .wrong("--moe-load-imbalance {} is not possible with --moe-expert-capacity-factor {}", load,
+               *capacity)
+        .right("give at most {}: what is beyond the capacity is dropped", std::max(1.0, *capacity));
 }
 
 }  // namespace trifold
