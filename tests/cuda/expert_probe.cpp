@@ -58,8 +58,8 @@ class Experts {
   }
   void product_dw(ProductUnit unit) {
     check(cuda::grouped_product_weight<Bfloat16>(native(), unit, dw_.as<float>(), dy_.as<Bfloat16>(),
-                                                 x_.as<Bfloat16>(), first_.as<int32_t>(), experts(), n_, k_,
-                                                 true),
+                                                 x_.as<Bfloat16>(), first_.as<int32_t>(), all_, experts(), n_,
+                                                 k_, true),
           "the product is not one for tensor cores");
   }
 

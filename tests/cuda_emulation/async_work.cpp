@@ -1,8 +1,11 @@
 #include "cuda_emulation/async_work.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "core/error.h"
 
 namespace trifold::cuda::emulation {
 
@@ -106,6 +109,118 @@ void await_products(unsigned pending) {
     ++done;
   }
   work.products.erase(work.products.begin(), work.products.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+// ---- boxes of tensors ----
+
+namespace {
+
+// The place in shared memory of 16 bytes: bits 4 to 6 of the address are changed by bits 7 to 9.
+unsigned char* place_of_chunk(const unsigned char* box, int row, int chunk) {
+  const auto linear =
+      reinterpret_cast<uintptr_t>(box) + static_cast<uintptr_t>(row * kBoxRowBytes + chunk * 16);
+  return std::bit_cast<unsigned char*>(linear ^ (linear >> 7 & 7) << 4);
+}
+
+// The address in global memory of the first element of a chunk; null outside the tensor.
+unsigned char* global_chunk(const TensorMap& map, const BoxCorner& corner, int row, int chunk) {
+  const int64_t column = corner.at[0] + chunk * 16 / map.element_bytes;
+  const int64_t at = corner.at[1] + row;
+  if (column < 0 || column >= map.extents[0] || at < 0 || at >= map.extents[1] || corner.at[2] < 0 ||
+      corner.at[2] >= map.extents[2])
+    return nullptr;
+  return static_cast<unsigned char*>(map.data) +
+         ((corner.at[2] * map.extents[1] + at) * map.extents[0] + column) * map.element_bytes;
+}
+
+template <class Body>
+void each_chunk(const TensorMap& map, const BoxCorner& corner, const unsigned char* box, const Body& body) {
+  for (int row = 0; row < map.box[1]; ++row)
+    for (int chunk = 0; chunk < kBoxRowBytes / 16; ++chunk)
+      body(global_chunk(map, corner, row, chunk), place_of_chunk(box, row, chunk));
+}
+
+// What the hardware asks for; of extents only what these copies need: a row is whole chunks.
+void check_box(const TensorMap& map, const void* shared) {
+  check(reinterpret_cast<uintptr_t>(map.data) % 16 == 0 && map.extents[0] * map.element_bytes % 16 == 0,
+        "a tensor map's address and rows are not multiples of 16 bytes");
+  check(map.extents[0] > 0 && map.extents[1] > 0 && map.extents[2] > 0, "a tensor map has an extent of 0");
+  check(map.box[0] * map.element_bytes == kBoxRowBytes && map.box[1] <= kMostBoxRows && map.box[2] == 1,
+        "a box of {} x {} x {} elements", map.box[0], map.box[1], map.box[2]);
+  check(reinterpret_cast<uintptr_t>(shared) % kBoxRowBytes == 0,
+        "a box is not at a multiple of 128 in shared memory");
+}
+
+float without_subnormal(float x) {
+  return std::abs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0F, x) : x;
+}
+
+}  // namespace
+
+void ArrivingBox::arrive() const {
+  each_chunk(map, corner, to, [](const unsigned char* global, unsigned char* shared) {
+    if (global != nullptr)
+      std::memcpy(shared, global, 16);
+    else
+      std::memset(shared, 0, 16);
+  });
+}
+
+void LeavingBox::leave() const {
+  const bool is_changed = std::memcmp(from, bytes.data(), bytes.size()) != 0;
+  each_chunk(map, corner, from, [&](unsigned char* global, const unsigned char* shared) {
+    if (global == nullptr) return;
+    if (is_changed) {
+      std::memset(global, 0xff, 16);
+    } else if (!add) {
+      std::memcpy(global, shared, 16);
+    } else {
+      for (size_t i = 0; i < 16; i += sizeof(float)) {
+        float sum = 0, more = 0;
+        std::memcpy(&sum, global + i, sizeof sum);
+        std::memcpy(&more, shared + i, sizeof more);
+        sum = without_subnormal(without_subnormal(sum) + without_subnormal(more));
+        std::memcpy(global + i, &sum, sizeof sum);
+      }
+    }
+  });
+}
+
+void begin_box(void* to, const TensorMap& map, const BoxCorner& corner, const uint64_t* barrier) {
+  const void* code = __builtin_return_address(0);
+  check_box(map, to);
+  const ArrivingBox box{static_cast<unsigned char*>(to), map, corner, barrier};
+  each_chunk(map, corner, box.to, [&](const unsigned char* global, const unsigned char*) {
+    if (global != nullptr) see(global, 16, AccessKind::Read, code);
+  });
+  std::memset(to, 0xff, static_cast<size_t>(box.bytes()));
+  add_arriving(box, code);
+}
+
+void write_box(const TensorMap& map, const BoxCorner& corner, const void* from, bool add) {
+  const void* code = __builtin_return_address(0);
+  check_box(map, from);
+  check(!add || map.element_bytes == sizeof(float), "boxes of f32 alone are added");
+  const auto* bytes = static_cast<const unsigned char*>(from);
+  AsyncWork& work = work_of_current();
+  each_chunk(map, corner, bytes, [&](const unsigned char* global, const unsigned char* shared) {
+    see(shared, 16, AccessKind::Read, code);
+    if (global != nullptr) see(global, 16, AccessKind::Write, code);
+  });
+  work.boxes.push_back({map, corner, bytes, add, {bytes, bytes + kBoxRowBytes * map.box[1]}, work.box_group});
+}
+
+void commit_boxes() { ++work_of_current().box_group; }
+
+void await_boxes(unsigned pending) {
+  AsyncWork& work = work_of_current();
+  size_t done = 0;
+  for (const LeavingBox& box : work.boxes) {
+    if (box.group + pending >= work.box_group) break;
+    box.leave();
+    ++done;
+  }
+  work.boxes.erase(work.boxes.begin(), work.boxes.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 }  // namespace trifold::cuda::emulation

@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -34,7 +35,7 @@ namespace {
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kWarp = 32;
 
-enum class State : uint8_t { New, Ready, AtBlock, AtWarp, AtExchange, Done };
+enum class State : uint8_t { New, Ready, AtBlock, AtThreads, AtWarp, AtExchange, AtPhase, Done };
 
 // Where a stack was suspended, for the compilers' own setjmp and longjmp: those of the C library mean that frames are
 // left for good, and AddressSanitizer would clear its marks of the whole stack, by a system call each time.
@@ -53,6 +54,19 @@ struct Fiber {
 struct Thread {
   State state = State::New;
   Fiber* fiber = nullptr;  // on which it waits
+  unsigned number = 0;     // AtThreads: of the barrier, and of its threads
+  unsigned count = 0;
+  unsigned barrier = 0;  // AtPhase: its index, and the parity of the phase
+  unsigned parity = 0;
+};
+
+// A phase barrier of the running block.
+struct PhaseBarrier {
+  const uint64_t* address;
+  unsigned arrivals;  // of a phase
+  unsigned missing;   // arrivals of the current phase
+  int64_t bytes = 0;  // announced and not copied
+  unsigned phase = 0;
 };
 
 // The exchange slots of a warp, two alternating sets: a fast lane may write its next value before a slow one
@@ -96,11 +110,103 @@ class Machine {
   }
   unsigned current() const { return current_; }
 
+  void wait_for_threads(unsigned number, unsigned count) {
+    threads_[current_].number = number;
+    threads_[current_].count = count;
+    wait(State::AtThreads);
+  }
+
+  void init_phases(const uint64_t* address, unsigned arrivals) {
+    check(arrivals > 0, "a phase barrier without arrivals");
+    barriers_.push_back({address, arrivals, arrivals});
+    if (shadow_ != nullptr) shadow_->add_barrier();
+  }
+  void arrive(const uint64_t* address, unsigned bytes) {
+    const unsigned index = index_of(address);
+    PhaseBarrier& barrier = barriers_[index];
+    check(barrier.missing > 0, "an arrival at a phase that has had all of its {}", barrier.arrivals);
+    if (shadow_ != nullptr) shadow_->arrive(index);
+    barrier.bytes += bytes;
+    --barrier.missing;
+    end_phase(index);
+  }
+  void await_phase(const uint64_t* address, unsigned parity) {
+    Thread& me = threads_[current_];
+    me.barrier = index_of(address);
+    me.parity = parity;
+    if (!has_ended(me)) wait(State::AtPhase);
+    if (shadow_ != nullptr) shadow_->acquire(threads_[current_].barrier);
+  }
+  void add_arriving(ArrivingBox box, const void* code) {
+    const unsigned index = index_of(box.barrier);
+    const uint32_t segment =
+        shadow_ == nullptr ? 0
+                           : shadow_->write_of_engine(box.to, static_cast<size_t>(box.bytes()), index, code);
+    arriving_.push_back({box, index, segment});
+  }
+
  private:
+  struct Arriving {
+    ArrivingBox box;
+    unsigned barrier;
+    uint32_t segment;  // of its write, for the race check
+  };
+
+  unsigned index_of(const uint64_t* address) const {
+    for (unsigned i = 0; i < barriers_.size(); ++i)
+      if (barriers_[i].address == address) return i;
+    fail("a phase barrier that was not initialised");
+  }
+  bool has_ended(const Thread& thread) const {
+    return (barriers_[thread.barrier].phase & 1) != thread.parity;
+  }
+  void end_phase(unsigned index) {
+    PhaseBarrier& barrier = barriers_[index];
+    if (barrier.missing > 0 || barrier.bytes != 0) return;
+    ++barrier.phase;
+    barrier.missing = barrier.arrivals;
+    if (shadow_ != nullptr) shadow_->end_phase(index);
+  }
+  // Copies one of the boxes on their way, if there is one.
+  bool copy_box() {
+    if (arriving_.empty()) return false;
+    const auto which = thread_order % 2 == 0 ? arriving_.begin() : arriving_.end() - 1;
+    const Arriving next = *which;
+    arriving_.erase(which);
+    next.box.arrive();
+    barriers_[next.barrier].bytes -= next.box.bytes();
+    if (shadow_ != nullptr) shadow_->engine_arrives(next.barrier, next.segment);
+    end_phase(next.barrier);
+    return true;
+  }
+  // Releases the threads at barriers of some of the block's, and those whose phase has ended.
+  bool release_some() {
+    bool any = false;
+    for (unsigned first = 0; first < threads_.size(); ++first) {
+      if (threads_[first].state == State::AtPhase && has_ended(threads_[first])) {
+        threads_[first].state = State::Ready;
+        any = true;
+      }
+      if (threads_[first].state != State::AtThreads) continue;
+      std::vector<unsigned> here;
+      for (unsigned t = 0; t < threads_.size(); ++t)
+        if (threads_[t].state == State::AtThreads && threads_[t].number == threads_[first].number)
+          here.push_back(t);
+      if (here.size() < threads_[first].count) continue;
+      check(here.size() == threads_[first].count, "{} threads at a barrier of {}", here.size(),
+            threads_[first].count);
+      if (shadow_ != nullptr) shadow_->threads_barrier(here);
+      for (const unsigned t : here) threads_[t].state = State::Ready;
+      any = true;
+    }
+    return any;
+  }
   void run_block(unsigned count) {
     threads_.assign(count, {});
     turn_.assign(count, 0);
     work_.assign(count, {});
+    barriers_.clear();
+    arriving_.clear();
     warps_.resize((count + kWarp - 1) / kWarp);
     started_ = 0;
     if (shadow_ != nullptr)
@@ -114,6 +220,9 @@ class Machine {
         enter(t);
         resume(*threads_[t].fiber);
       }
+    check(arriving_.empty(), "{} boxes are copied to the memory of a block that has ended", arriving_.size());
+    for (const AsyncWork& work : work_)
+      check(work.boxes.empty(), "a thread ended before {} boxes that it wrote", work.boxes.size());
   }
 
   // Releases waiting threads if all have arrived; false if every thread is done.
@@ -126,12 +235,12 @@ class Machine {
       done += t.state == State::Done ? 1 : 0;
     }
     if (done == count) return false;
-    bool any = false;
     if (at_block == count) {
       for (Thread& t : threads_) t.state = State::Ready;
       if (shadow_ != nullptr) shadow_->block_barrier();
       return true;
     }
+    bool any = release_some();
     for (unsigned first = 0; first < count; first += kWarp) {
       const unsigned last = first + kWarp < count ? first + kWarp : count;
       const State what = threads_[first].state;
@@ -142,6 +251,7 @@ class Machine {
       if (shadow_ != nullptr && what == State::AtWarp) shadow_->warp_barrier(first / kWarp);
       for (unsigned t = first; t < last; ++t) threads_[t].state = State::Ready;
     }
+    while (!any && copy_box()) any = release_some();
     check(any,
           "{} threads of a block of {} wait at a barrier that {} have passed by for good, others elsewhere",
           at_block, count, done);
@@ -252,6 +362,8 @@ class Machine {
   std::vector<uint32_t> turn_;  // the number of exchanges of each thread so far
   std::vector<Warp> warps_;
   std::vector<AsyncWork> work_;
+  std::vector<PhaseBarrier> barriers_;
+  std::vector<Arriving> arriving_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   Suspended scheduler_;
@@ -306,6 +418,18 @@ void multiply(float (&d)[4], const Fragments& mine) {
   }
 }
 
+void await_threads(unsigned number, unsigned count) { Machine::machine().wait_for_threads(number, count); }
+void init_phases(const uint64_t* barrier, unsigned arrivals) {
+  Machine::machine().init_phases(barrier, arrivals);
+}
+void arrive(const uint64_t* barrier, unsigned expected_bytes) {
+  Machine::machine().arrive(barrier, expected_bytes);
+}
+void await_phase(const uint64_t* barrier, unsigned parity) {
+  Machine::machine().await_phase(barrier, parity);
+}
+
+void add_arriving(ArrivingBox box, const void* code) { Machine::machine().add_arriving(box, code); }
 AsyncWork& work_of_current() { return Machine::machine().work_of_current(); }
 unsigned current_thread() { return Machine::machine().current(); }
 void see(const void* at, size_t bytes, AccessKind kind, const void* code) {

@@ -23,6 +23,7 @@
 // Blocks run one after another, so they can share one memory; fibers stay on their thread.
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct uint3 {
   unsigned x, y, z;
@@ -109,8 +110,36 @@ void begin_product(float* d, const SharedMatrix& left, const SharedMatrix& right
 void commit_products();
 void await_products(unsigned pending);  // all groups but the last `pending`
 
+// A barrier of `count` threads that pass the same number (barrier.sync). They are whole warps.
+void await_threads(unsigned number, unsigned count);
+
+// Phase barriers (mbarrier), which the emulation knows by their address. An arrival orders accesses of its warp before the
+// last __syncwarp, and copies to the barrier; a wait orders later accesses of its thread after the arrivals of ended phases.
+void init_phases(const uint64_t* barrier, unsigned arrivals);
+void arrive(const uint64_t* barrier, unsigned expected_bytes);
+void await_phase(const uint64_t* barrier, unsigned parity);
+
+// A tensor of three dims, columns first, and the box of it that a copy moves (cp.async.bulk.tensor). A row of a box has
+// 128 bytes, and its 16-byte chunk c is at chunk c ^ (bits 7 to 9 of its address).
+struct TensorMap {
+  void* data;
+  int element_bytes;
+  int64_t extents[3];
+  int box[3];
+};
+struct BoxCorner {
+  int at[3];
+};
+// Copies a box to shared memory: when no thread can go on otherwise, the last begun first if `thread_order` is odd. Until
+// then the destination is filled with ones.
+void begin_box(void* to, const TensorMap& map, const BoxCorner& corner, const uint64_t* barrier);
+// Writes a box to global memory or adds it: when it is awaited. If shared memory has changed by then, the numbers are NaN.
+void write_box(const TensorMap& map, const BoxCorner& corner, const void* from, bool add);
+void commit_boxes();
+void await_boxes(unsigned pending);  // all groups but the last `pending`
+
 // The memory of a block whose size the launch determines.
-constexpr size_t kMostDynamicShared = 192 << 10;
+constexpr size_t kMostDynamicShared = 227 << 10;
 extern thread_local unsigned char dynamic_shared[kMostDynamicShared];
 
 }  // namespace trifold::cuda::emulation

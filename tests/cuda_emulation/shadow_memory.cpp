@@ -2,8 +2,10 @@
 
 #include <link.h>
 
+#include <algorithm>
 #include <bit>
 
+#include "core/error.h"
 #include "cuda_emulation/emulation.cuh"
 
 namespace trifold::cuda::emulation {
@@ -51,11 +53,78 @@ void ShadowMemory::begin_block(unsigned block, unsigned warps) {
   block_ = block;
   block_barriers_ = 0;
   segment_of_warp_.assign(warps, 0);
+  before_.clear();
+  barriers_.clear();
 }
 
 void ShadowMemory::block_barrier() {
   ++block_barriers_;
   segment_of_warp_.assign(segment_of_warp_.size(), 0);
+}
+
+namespace {
+
+void join(std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], from[i]);
+}
+
+}  // namespace
+
+ShadowMemory::Before& ShadowMemory::before(unsigned thread) {
+  if (before_.empty()) before_.assign(warps() * kWarp, Before(warps() + kMostBarriers));
+  return before_[thread];
+}
+
+void ShadowMemory::warp_barrier(unsigned warp) {
+  segment_of_warp_[warp] = 0;
+  if (before_.empty()) return;
+  Before all(warps() + kMostBarriers);
+  for (unsigned t = warp * kWarp; t < (warp + 1) * kWarp; ++t) join(all, before(t));
+  for (unsigned t = warp * kWarp; t < (warp + 1) * kWarp; ++t) before(t) = all;
+}
+
+void ShadowMemory::threads_barrier(const std::vector<unsigned>& threads) {
+  Before all(warps() + kMostBarriers);
+  for (const unsigned t : threads) {
+    join(all, before(t));
+    all[t / kWarp] = last_segment();
+    segment_of_warp_[t / kWarp] = 0;
+  }
+  for (const unsigned t : threads) before(t) = all;
+}
+
+void ShadowMemory::add_barrier() {
+  trifold::check(barriers_.size() < kMostBarriers, "a race check takes {} phase barriers", kMostBarriers);
+  const Before none(warps() + kMostBarriers);
+  barriers_.push_back({none, none});
+}
+
+// What the thread did in its warp's current segment is not released: other lanes' accesses of that segment are not
+// ordered before this one.
+void ShadowMemory::arrive(unsigned barrier) {
+  Before& arrived = barriers_[barrier].arrived;
+  join(arrived, before(thread_));
+  const unsigned warp = thread_ / kWarp;
+  const uint32_t current = segment_of_warp_[warp];
+  arrived[warp] = std::max(arrived[warp], current == 0 ? last_segment() : current - 1);
+}
+
+void ShadowMemory::acquire(unsigned barrier) { join(before(thread_), barriers_[barrier].ended); }
+void ShadowMemory::end_phase(unsigned barrier) { barriers_[barrier].ended = barriers_[barrier].arrived; }
+
+uint32_t ShadowMemory::write_of_engine(const void* address, size_t bytes, unsigned barrier,
+                                       const void* code) {
+  if (!checking_) return 0;
+  segments_.push_back({block_, static_cast<unsigned>(warps()) + barrier, block_barriers_});
+  touch_range(reinterpret_cast<uintptr_t>(address), bytes,
+              {last_segment(), static_cast<int32_t>(static_cast<const char*>(code) - anchor()),
+               static_cast<uint16_t>(thread_), AccessKind::Write});
+  return last_segment();
+}
+
+void ShadowMemory::engine_arrives(unsigned barrier, uint32_t segment) {
+  uint32_t& arrived = barriers_[barrier].arrived[warps() + barrier];
+  arrived = std::max(arrived, segment);
 }
 
 void ShadowMemory::on_stack(const void* begin, size_t bytes) {
@@ -70,6 +139,10 @@ void ShadowMemory::access(const void* address, size_t bytes, AccessKind kind, co
     return;
   const Access now{segment(), static_cast<int32_t>(static_cast<const char*>(code) - anchor()),
                    static_cast<uint16_t>(thread_), kind};
+  touch_range(begin, bytes, now);
+}
+
+void ShadowMemory::touch_range(uintptr_t begin, size_t bytes, const Access& now) {
   const uintptr_t end = begin + bytes;
   for (uintptr_t word = begin / 4 * 4; word < end; word += 4) {
     Word& shadow = word_at(word);
@@ -121,11 +194,15 @@ bool ShadowMemory::is_shared(uintptr_t address) const {
 
 bool ShadowMemory::is_ordered(const Access& before, const Access& now, bool shared) const {
   const Segment& a = segment_of(before);
-  const Segment& b = segment_of(now);
-  if (a.block != b.block) return shared;
-  if (before.thread == now.thread || a.block_barriers != b.block_barriers) return true;
-  // Two accesses of a warp are ordered unless they are in the same segment.
-  return a.warp == b.warp && before.segment != now.segment;
+  if (a.block != block_) return shared;
+  // A copy by the hardware is only ordered by its phase barrier.
+  if (a.warp < warps()) {
+    if (before.thread == now.thread || a.block_barriers != block_barriers_) return true;
+    // Two accesses of a warp are ordered unless they are in the same segment.
+    const unsigned warp = now.thread / kWarp;
+    if (a.warp == warp && before.segment != segment_of_warp_[warp]) return true;
+  }
+  return !before_.empty() && before.segment <= before_[now.thread][a.warp];
 }
 
 void ShadowMemory::touch(Cell& cell, uintptr_t address, const Access& now) {

@@ -169,8 +169,9 @@ void expert_product_weight(Stream& stream, Tensor dw, Tensor dy, Tensor x, Tenso
     using T = decltype(zero);
     enqueue(stream, "expert_product_weight",
             [out = dw.as<Accumulate<T>>(), grad = dy.as<T>(), in = x.as<T>(), begins = first.as<int32_t>(),
-             experts = dw.dim(0), m = dw.dim(1), n = dw.dim(2), accumulate](CudaStream on) {
-              expert_product_weight<T>(on, out, grad, in, begins, experts, m, n, accumulate);
+             rows = dy.row_count(), experts = dw.dim(0), m = dw.dim(1), n = dw.dim(2),
+             accumulate](CudaStream on) {
+              expert_product_weight<T>(on, out, grad, in, begins, rows, experts, m, n, accumulate);
             });
   });
 }

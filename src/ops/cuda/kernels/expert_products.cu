@@ -1,27 +1,27 @@
-// Products of the rows of experts with the experts' matrices on tensor cores (grouped_tiles.cuh), in one of two ways.
+// Products of the rows of experts with the experts' matrices on tensor cores (grouped_tiles.cuh), and the choice of the
+// unit that computes them.
 //
-// Warps (sm_80 and newer): each of a block's eight warps holds 64 x 64 results in registers and loads fragments of the
-// operands into registers. Warpgroups (sm_90a): each of two warpgroups holds 64 x 256 results, and the tensor cores
-// read both operands from shared memory. Both have the same slabs in shared memory.
+// Warps (sm_80 and newer), in this file: each of a block's eight warps holds 64 x 64 results in registers and loads
+// fragments of the operands into registers. Warpgroups (sm_90a), in expert_warpgroups.cu: each of two warpgroups holds
+// 64 x 256 results, and the tensor cores read both operands from shared memory. Both have the same slabs there.
 #include <algorithm>
 #include <optional>
 #include <type_traits>
 
+#include "ops/cuda/kernels/expert_warpgroups.cuh"
 #include "ops/cuda/kernels/group.cuh"
+#include "ops/cuda/kernels/grouped_store.cuh"
 #include "ops/cuda/kernels/grouped_tiles.cuh"
 #include "ops/cuda/kernels/kernels.h"
 #include "ops/cuda/kernels/pack.cuh"
-#include "ops/cuda/kernels/warpgroup.cuh"
 
 namespace trifold::cuda {
 
 namespace {
 
-// The largest numbers of stages that fit the shared memory of compute capability 8.6, 8.9 and 12.0; of an A100; and of
-// an H100.
+// The largest numbers of stages that fit the shared memory of compute capability 8.6, 8.9 and 12.0; and of an A100.
 constexpr int kFewWarpStages = 2;
 constexpr int kWarpStages = 3;
-constexpr int kWarpgroupStages = 4;
 
 // The offset in a slab that a lane passes to load_matrices for 16 x 16 elements. The order of the four 8 x 8 matrices,
 // as they lie in memory, is upper left, lower left, upper right, lower right if `down`, else upper left, upper right,
@@ -46,73 +46,18 @@ __device__ inline void load_fragments(uint32_t (&to)[4][4], SharedAddress place,
   }
 }
 
-template <class T>
-__device__ inline uint32_t rounded(float low, float high) {
-  T pair[2];
-  put(pair[0], low);
-  put(pair[1], high);
-  return static_cast<uint32_t>(pair[0].bits) | static_cast<uint32_t>(pair[1].bits) << 16;
-}
-
-// Transposes four registers of the four lanes of a quad: lane t receives register t of every lane, in the order of
-// lanes.
-__device__ inline void exchange_in_quad(uint32_t (&x)[4]) {
-#pragma unroll
-  for (int bit = 1; bit < 4; bit *= 2) {
-    const bool upper = (threadIdx.x & static_cast<unsigned>(bit)) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & bit) != 0) continue;
-      uint32_t& low = x[i];
-      uint32_t& high = x[i | bit];
-      const uint32_t got = __shfl_xor_sync(kAllLanes, upper ? low : high, bit);
-      low = upper ? got : low;
-      high = upper ? high : got;
-    }
-  }
-}
-
 struct alignas(8) Pair {
   float low, high;
 };
 
-// A thread's part [i][j] of 16 x 8 results, as `multiply` distributes them, at column 8 j; i counts steps of 16 rows
-// down if Down, else steps of 64 columns to the right.
-using Sums = WarpgroupSums;
-
-// y has rows of `columns` elements; rows below `end` are written.
-template <bool Down, class T>
-__device__ inline void store(T* y, const Sums& sums, int row, int end, int column, int columns,
-                             bool /*add*/) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int four = 0; four < 2; ++four) {
-        uint32_t words[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float(&pair)[4] = sums[i][four * 4 + j];
-          words[j] = rounded<T>(pair[half * 2], pair[half * 2 + 1]);
-        }
-        exchange_in_quad(words);  // a lane now has eight consecutive elements
-        const int r = row + (Down ? i * 16 : 0) + half * 8 + lane / 4;
-        const int c = column + (Down ? 0 : i * 64) + (four * 4 + lane % 4) * 8;
-        if (r < end && c < columns)
-          *reinterpret_cast<uint4*>(y + static_cast<int64_t>(r) * columns + c) = {words[0], words[1],
-                                                                                  words[2], words[3]};
-      }
-}
-template <bool Down>
-__device__ inline void store(float* y, const Sums& sums, int row, int end, int column, int columns,
-                             bool add) {
+// Gradients, which are added to y or replace it.
+__device__ inline void store_gradients(float* y, const Sums& sums, int row, int end, int column, int columns,
+                                       bool add) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int r = row + (Down ? i * 16 : 0) + lane / 4;
-    const int c = column + (Down ? 0 : i * 64) + lane % 4 * 2;
+    const int r = row + i * 16 + lane / 4;
+    const int c = column + lane % 4 * 2;
     Pair* const to = reinterpret_cast<Pair*>(y + static_cast<int64_t>(r) * columns + c);
     const auto place = [&](int half, int j) { return to + half * 4 * static_cast<int64_t>(columns) + j * 4; };
     const auto exists = [&](int half, int j) { return r + half * 8 < end && c + j * 8 < columns; };
@@ -202,87 +147,30 @@ __global__ void __launch_bounds__(kThreads, 1) warps_kernel(const Operands<T, Ou
       }
     }
     const auto [row, column] = tiles.corner();
-    store<true>(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab, operands.sizes.columns,
-                operands.accumulate);
+    if constexpr (OverRows)
+      store_gradients(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab,
+                      operands.sizes.columns, operands.accumulate);
+    else
+      store_rounded<true>(out, sums, row + down * kSlab, tiles.end(), column + across * kSlab,
+                          operands.sizes.columns);
   }
 }
 
 template <class T, class Out, bool OverRows, bool RightAlong>
-__global__ void __launch_bounds__(kThreads, 1) warpgroups_kernel(const Operands<T, Out> operands) {
-#if defined(TRIFOLD_HAS_WARPGROUPS)
-  static_assert(kThreads == kWarpsDown * 4 * kWarp);
-  // Bytes from one step of 16 of the summed index to the next.
-  constexpr int kLeftStep = OverRows ? 16 * kRowBytes : 32;
-  constexpr int kRightStep = RightAlong ? 32 : 16 * kRowBytes;
-  // A stage is refilled once the products that read it, begun before the last barrier but one, have ended in both
-  // warpgroups.
-  constexpr int kAhead = kWarpgroupStages - 2;
-  const SharedAddress shared = dynamic_shared();
-  const SharedAddress shared_end = shared + kWarpgroupStages * kStageBytes;
-  Loader<T, Out, OverRows, RightAlong> loader(operands);
-#pragma unroll
-  for (int stage = 0; stage < kAhead; ++stage) loader.load(shared + stage * kStageBytes);
-
-  const int group = static_cast<int>(threadIdx.x) / (4 * kWarp);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
-  SharedAddress now = shared;                          // stage of the piece that is multiplied
-  SharedAddress next = shared + kAhead * kStageBytes;  // stage of the piece that is loaded
-  for (Tiles<OverRows> tiles(operands.sizes, operands.first); !tiles.done(); tiles.next()) {
-    Sums sums = {};
-    Out* const out = results_of<OverRows>(operands, tiles);
-    if (OverRows && operands.accumulate) prefetch_results(out, tiles, operands.sizes);
-    hold(sums);
-    for (int piece = tiles.pieces(); piece > 0; --piece) {
-      await_copies<kAhead - 1>();
-      publish_copies();
-      __syncthreads();
-      begin_products();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-        begin_product<T, !OverRows, RightAlong>(
-            sums, {now + group * kSlabBytes + step * kLeftStep, kSlabBytes},
-            {now + kWarpsDown * kSlabBytes + step * kRightStep, kSlabBytes});
-      commit_products();
-      loader.load(next);
-      await_products<1>();
-      now = now + kStageBytes == shared_end ? shared : now + kStageBytes;
-      next = next + kStageBytes == shared_end ? shared : next + kStageBytes;
-    }
-    await_products<0>();
-    hold(sums);
-    const auto [row, column] = tiles.corner();
-    store<false>(out, sums, row + group * kSlab + warp * 16, tiles.end(), column, operands.sizes.columns,
-                 operands.accumulate);
-  }
-#else
-  static_cast<void>(operands);
-  __trap();  // rather than leave results uncomputed
-#endif
-}
-
-template <class T, class Out, bool OverRows, bool RightAlong>
-void launch(CudaStream stream, ProductUnit unit, const Operands<T, Out>& operands, int64_t most_tiles) {
+void launch_warps(CudaStream stream, ProductUnit unit, const Operands<T, Out>& operands, int64_t most_tiles) {
   if (most_tiles == 0) return;
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(multiprocessors(), most_tiles)));
-  const auto by_warps = [&](auto stages) {
+  const auto with_stages = [&](auto stages) {
     constexpr int kStages = decltype(stages)::value;
     constexpr int kBytes = kStages * kStageBytes;
     allow_dynamic_shared(warps_kernel<T, Out, OverRows, RightAlong, kStages>, kBytes);
     TRIFOLD_LAUNCH((warps_kernel<T, Out, OverRows, RightAlong, kStages>), grid, dim3(kThreads), kBytes,
                    stream, operands);
   };
-  switch (unit) {
-    case ProductUnit::WarpInLittleMemory:
-      return by_warps(std::integral_constant<int, kFewWarpStages>());
-    case ProductUnit::Warp:
-      return by_warps(std::integral_constant<int, kWarpStages>());
-    case ProductUnit::Warpgroup: {
-      constexpr int kBytes = kWarpgroupStages * kStageBytes;
-      allow_dynamic_shared(warpgroups_kernel<T, Out, OverRows, RightAlong>, kBytes);
-      TRIFOLD_LAUNCH((warpgroups_kernel<T, Out, OverRows, RightAlong>), grid, dim3(kThreads), kBytes, stream,
-                     operands);
-    }
-  }
+  if (unit == ProductUnit::WarpInLittleMemory)
+    with_stages(std::integral_constant<int, kFewWarpStages>());
+  else
+    with_stages(std::integral_constant<int, kWarpStages>());
 }
 
 bool has(ProductUnit unit) {
@@ -299,7 +187,7 @@ Sizes sizes_of(int64_t experts, int64_t rows, int64_t columns, int64_t inner) {
 
 std::optional<ProductUnit> unit_for(int major, int shared, bool for_90a) {
   if (major < 8) return std::nullopt;
-  if (major == 9 && for_90a && shared >= kWarpgroupStages * kStageBytes) return ProductUnit::Warpgroup;
+  if (major == 9 && for_90a && shared >= kWarpgroupBytes + kOwnShared) return ProductUnit::Warpgroup;
   if (shared >= kWarpStages * kStageBytes) return ProductUnit::Warp;
   if (shared >= kFewWarpStages * kStageBytes) return ProductUnit::WarpInLittleMemory;
   return std::nullopt;
@@ -329,20 +217,26 @@ bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, cons
   const Operands<T, T> operands{y, x, w, first, sizes_of(experts, 0, n, k), false};
   // Each expert with rows may have one tile that is not full.
   const int64_t tiles = (rows / kTileRows + std::min(experts, rows)) * parts(n, kTileColumns);
-  if (transposed)
-    launch<T, T, false, true>(stream, unit, operands, tiles);
-  else
-    launch<T, T, false, false>(stream, unit, operands, tiles);
+  const bool by_warpgroups = unit == ProductUnit::Warpgroup && rows > 0;
+  if (transposed) {
+    if (!by_warpgroups || !warpgroup_product<T, true>(stream, operands, rows, tiles))
+      launch_warps<T, T, false, true>(stream, unit, operands, tiles);
+  } else if (!by_warpgroups || !warpgroup_product<T, false>(stream, operands, rows, tiles)) {
+    launch_warps<T, T, false, false>(stream, unit, operands, tiles);
+  }
   return true;
 }
 
 template <class T>
 bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, const T* dy, const T* x,
-                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate) {
+                            const int32_t* first, int64_t rows, int64_t experts, int64_t m, int64_t n,
+                            bool accumulate) {
   if (!has(unit) || !packs<T>(m, dy, x, dw) || !packs<T>(n, x)) return false;
   const Operands<T, float> operands{dw, dy, x, first, sizes_of(experts, m, n, 0), accumulate};
-  launch<T, float, true, false>(stream, unit, operands,
-                                experts * parts(m, kTileRows) * parts(n, kTileColumns));
+  const int64_t tiles = experts * parts(m, kTileRows) * parts(n, kTileColumns);
+  if (unit != ProductUnit::Warpgroup || rows == 0 ||
+      !warpgroup_product_weight<T>(stream, operands, rows, tiles))
+    launch_warps<T, float, true, false>(stream, unit, operands, tiles);
   return true;
 }
 
@@ -350,7 +244,7 @@ bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, cons
   template bool grouped_product<T>(CudaStream, ProductUnit, T*, const T*, const T*, const int32_t*, int64_t, \
                                    int64_t, int64_t, int64_t, bool);                                         \
   template bool grouped_product_weight<T>(CudaStream, ProductUnit, float*, const T*, const T*,               \
-                                          const int32_t*, int64_t, int64_t, int64_t, bool);
+                                          const int32_t*, int64_t, int64_t, int64_t, int64_t, bool);
 INSTANTIATE(Bfloat16)
 INSTANTIATE(Float16)
 #undef INSTANTIATE

@@ -452,10 +452,11 @@ void expert_product(CudaStream stream, T* y, const T* x, const T* w, const int32
                     int64_t experts, int64_t n, int64_t k, bool transposed);
 template <class T>
 void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, const T* x,
-                           const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
+                           const int32_t* first, int64_t rows, int64_t experts, int64_t m, int64_t n,
+                           bool accumulate);
 
 // The unit that executes a tensor-core instruction, and the shared memory of a block: warps, with 96 KiB
-// (WarpInLittleMemory) or 144 KiB (Warp), or warpgroups with 192 KiB. A device that supports a unit also supports the
+// (WarpInLittleMemory) or 144 KiB (Warp), or warpgroups with 224 KiB. A device that supports a unit also supports the
 // units listed before it.
 enum class ProductUnit { WarpInLittleMemory, Warp, Warpgroup };
 
@@ -466,13 +467,15 @@ std::optional<ProductUnit> unit_for(int major, int shared, bool for_90a);
 
 // expert_product and expert_product_weight on tensor cores, for 16-bit T (expert_products.cu). Return false, and
 // enqueue nothing, unless the device has the unit, all addresses are multiples of 16 and the numbers of columns are
-// multiples of 8. experts, m, n, k < 2^31.
+// multiples of 8. rows, experts, m, n, k < 2^31. Warpgroups become warps where the driver makes no tensor maps. Gradients
+// that warpgroups add to and that are below 2^-126 become zero.
 template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed);
 template <class T>
 bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, const T* dy, const T* x,
-                            const int32_t* first, int64_t experts, int64_t m, int64_t n, bool accumulate);
+                            const int32_t* first, int64_t rows, int64_t experts, int64_t m, int64_t n,
+                            bool accumulate);
 
 // ---- the choices of a mixture of experts (choices.cu) ----
 // The padding among tokens, whose choices do not count: tokens where of_token [T] is not 0; null: no padding.

@@ -65,6 +65,25 @@ __device__ inline uint4 load_shared(SharedAddress from) {
 #endif
 }
 
+// Stores 16, or 8, bytes to shared memory at a multiple of as many.
+__device__ inline void store_shared(SharedAddress to, const uint4& word) {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  *reinterpret_cast<uint4*>(to) = word;
+#else
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word.x), "r"(word.y), "r"(word.z),
+               "r"(word.w)
+               : "memory");
+#endif
+}
+__device__ inline void store_shared(SharedAddress to, float low, float high) {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  reinterpret_cast<float*>(to)[0] = low;
+  reinterpret_cast<float*>(to)[1] = high;
+#else
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(low), "f"(high) : "memory");
+#endif
+}
+
 // Makes a group of this thread's copies since the last group.
 __device__ inline void commit_copies() {
 #if defined(TRIFOLD_CUDA_EMULATION)
@@ -163,16 +182,18 @@ inline int multiprocessors() {
 #endif
 }
 
-// The dynamic shared memory that a block may have on the current device, in addition to 2 KiB of static memory.
+// The static shared memory of a kernel with dynamic memory, at most.
+constexpr int kOwnShared = 2048;
+
+// The dynamic shared memory that a block may have on the current device, in addition to kOwnShared.
 inline int64_t most_dynamic_shared() {
-  constexpr int64_t kOwn = 2048;
 #if defined(TRIFOLD_CUDA_EMULATION)
-  return static_cast<int64_t>(emulation::kMostDynamicShared) - kOwn;
+  return static_cast<int64_t>(emulation::kMostDynamicShared) - kOwnShared;
 #else
   int device = 0, bytes = 48 << 10;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return bytes - kOwn;
+  return bytes - kOwnShared;
 #endif
 }
 
