@@ -5,8 +5,8 @@ usage: kernel_gates.py [--list] [--resources-only] [--gates FILE] MODULE
 
 MODULE is a built trifold_cuda.so. For each kernel and architecture in it: registers and shared memory determine the
 warps per multiprocessor, the stack must be as small as the table says, and for streaming kernels the disassembly gives
-the number of a thread's 16-byte loads that are issued before the first is used. A kernel without a row fails, and so
-does a row without a kernel. --list prints the values of each row's kernels; --resources-only skips the disassembly.
+the number of a thread's 16-byte loads that are issued before the first is used. Rows that begin with "count" say how
+often an instruction is in a kernel's code. A kernel without a row fails, and so does a row without a kernel. --list prints the values of each row's kernels; --resources-only skips the disassembly.
 
 cuobjdump and nvdisasm of CUDA 12.8 or newer are looked for on PATH, in /usr/local/cuda/bin, in build/kernel_tools, where
 tests/run.sh installs them, and among Python's packages (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm).
@@ -34,6 +34,7 @@ SHARED = {"sm_80": (164 << 10, 1024), "sm_90a": (228 << 10, 0), "sm_100": (228 <
 REGISTERS, MOST_WARPS, MOST_BLOCKS = 65536, 64, 32
 
 Row = collections.namedtuple("Row", "file kernel threads warps shared stack loads")
+Count = collections.namedtuple("Count", "file kernel architecture instruction times")
 Kernel = collections.namedtuple("Kernel", "architecture symbol file name registers stack shared local")
 
 
@@ -49,12 +50,16 @@ def output(*command, **how):
 
 
 def read_gates(path):
-    rows = []
+    """The rows of kernels, and those of counts."""
+    rows, counts = [], []
     for line in path.read_text().splitlines():
-        if words := line.split("#")[0].split():
+        words = line.split("#")[0].split()
+        if words and words[0] == "count":
+            counts.append(Count(words[1], "".join(words[2:-3]), *words[-3:-1], int(words[-1])))
+        elif words:
             numbers = [None if word == "-" else int(word) for word in words[-5:]]
             rows.append(Row(words[0], "".join(words[1:-5]), *numbers))
-    return rows
+    return rows, counts
 
 
 def fits(name, pattern):
@@ -88,14 +93,17 @@ def resident_warps(kernel, threads):
     return blocks * of_block
 
 
+def instructions(code):
+    """(predicate or None, operation, operands) of each instruction."""
+    for line in code:
+        if match := re.match(r"\s+/\*[0-9a-f]+\*/\s+(@\S+\s+)?(\S+)\s*(.*?)\s*;", line):
+            yield match.groups()
+
+
 def loads_in_flight(code):
     """The most 16-byte loads of global memory that are asked for before one of them is used."""
     pending, most = {}, 0  # registers of each load
-    for line in code:
-        match = re.match(r"\s+/\*[0-9a-f]+\*/\s+(@\S+\s+)?(\S+)\s*(.*?)\s*;", line)
-        if not match:
-            continue
-        predicate, operation, operands = match.groups()
+    for predicate, operation, operands in instructions(code):
         named = {int(number) for number in re.findall(r"\bR(\d+)\b", operands)}
         wide = re.match(r"LDG\S*\.(128|256)\b", operation)
         first = int(re.match(r"(?:\S+,\s*)??R(\d+)", operands)[1]) if wide else None
@@ -111,7 +119,7 @@ def loads_in_flight(code):
 
 
 def disassemble(tools, module, wanted):
-    """{(architecture, symbol): loads in flight} of the wanted kernels."""
+    """{(architecture, symbol): lines of code} of the wanted kernels."""
     result = {}
     with tempfile.TemporaryDirectory() as folder:
         output(tools["cuobjdump"], "-xelf", "all", os.path.abspath(module), cwd=folder)
@@ -128,8 +136,22 @@ def disassemble(tools, module, wanted):
             for section in re.split(r"^\s*\.section\s+", text, flags=re.MULTILINE)[1:]:
                 symbol = re.match(r"\.text\.([^,\s]+)", section)
                 if symbol:
-                    result[architecture, symbol[1]] = loads_in_flight(section.splitlines())
+                    result[architecture, symbol[1]] = section.splitlines()
     return result
+
+
+def broken_counts(counts, kernels, code):
+    for count in counts:
+        counted = [kernel for kernel in kernels if kernel.file == count.file and fits(kernel.name, count.kernel)
+                   and kernel.architecture == count.architecture]
+        if not counted:
+            yield f"{count.file}: {count.kernel}: no kernel of the module is of this row, for {count.architecture}"
+        for kernel in counted:
+            operations = [operation.split(".")[0] for _, operation, _ in
+                          instructions(code.get((kernel.architecture, kernel.symbol), []))]
+            if (times := operations.count(count.instruction)) != count.times:
+                yield (f"{kernel.file}: {kernel.name}, {kernel.architecture}: {count.instruction} is there {times} times, "
+                       f"{count.times} are wanted")
 
 
 def broken_gates(kernel, row, warps, loads):
@@ -156,7 +178,7 @@ def main():
         print(f"skipped: {', '.join(missing)} not found (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)" if missing
               else f"skipped: {options.module} is not built (nvcc was not found, or TRIFOLD_CUDA is off)")
         return 0
-    rows = read_gates(options.gates)
+    rows, counts = read_gates(options.gates)
     gated, wrong = [], []
     for kernel in read_kernels(tools["cuobjdump"], options.module):
         if kernel.architecture not in SHARED:
@@ -166,12 +188,18 @@ def main():
             wrong.append(f"{kernel.file}: {kernel.name}, {kernel.architecture}: no gate; enter the kernel in {options.gates}")
         else:
             gated.append((kernel, row))
-    streaming = [] if options.resources_only else [kernel for kernel, row in gated if row.loads is not None]
-    loads = disassemble(tools, options.module, {(kernel.architecture, kernel.symbol) for kernel in streaming})
+    counted_files = {count.file for count in counts}
+    taken_apart = [] if options.resources_only else [kernel for kernel, row in gated if row.loads is not None or
+                                                     kernel.file in counted_files]
+    code = disassemble(tools, options.module, {(kernel.architecture, kernel.symbol) for kernel in taken_apart})
+    loads = {which: loads_in_flight(lines) for which, lines in code.items()}
+    if not options.resources_only:
+        wrong += broken_counts([count for count in counts if any(kernel.architecture == count.architecture for kernel, _ in gated)],
+                               [kernel for kernel, _ in gated], code)
     reached = {}
     for kernel, row in gated:
         warps = resident_warps(kernel, row.threads)
-        in_flight = loads.get((kernel.architecture, kernel.symbol))
+        in_flight = None if row.loads is None else loads.get((kernel.architecture, kernel.symbol))
         wrong += [f"{kernel.file}: {kernel.name}, {kernel.architecture}: {what}"
                   for what in broken_gates(kernel, row, warps, in_flight)]
         reached.setdefault(row, []).append((warps, kernel.shared, kernel.stack, in_flight))
@@ -185,7 +213,7 @@ def main():
                   f"{row.file}: {row.kernel} ({len(found)})")
     for line in wrong:
         print(line)
-    print(f"{len(gated)} kernels, {len(rows)} rows; {len(wrong)} gates are broken")
+    print(f"{len(gated)} kernels, {len(rows) + len(counts)} rows; {len(wrong)} gates are broken")
     return 1 if wrong else 0
 
 

@@ -27,7 +27,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 # Kernels that may use more registers than others, up to what a thread can have: those against which others are checked, whose
 # speed does not matter, and those that hold their sums in registers: products on tensor cores, and gradients of vectors.
-MOST_REGISTERS = {"attention": 255, "expert_products": 255, "interaction": 200}
+MOST_REGISTERS = {"attention": 255, "expert_products": 255, "expert_warpgroups": 224, "interaction": 200}
 
 Usage = collections.namedtuple("Usage", "registers spills shared")
 

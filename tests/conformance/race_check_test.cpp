@@ -88,6 +88,22 @@ TEST_F(RaceChecks, NeighbouringBytesAreApart) {
   EXPECT_EQ(races[0].first.thread / 4, races[0].second.thread / 4);
 }
 
+// What phase barriers order, and barriers of some threads.
+TEST_F(RaceChecks, BoxesAreOrderedByTheirPhasesAlone) {
+  std::vector<float> from(2 * 8 * 32, 1);
+  const auto races_with = [&](BoxMistake mistake) {
+    return races_of([&] { sum_boxes(mistake, to_.data(), from.data()); });
+  };
+  EXPECT_EQ(report(races_with(BoxMistake::None)), "");
+  EXPECT_EQ(to_[31], 17);
+  for (const BoxMistake mistake : {BoxMistake::LateWaitForBox, BoxMistake::NoWaitForReader,
+                                   BoxMistake::EarlyArrival, BoxMistake::TooFewThreads}) {
+    const std::vector<Race> races = races_with(mistake);
+    EXPECT_FALSE(races.empty()) << static_cast<int>(mistake);
+    for (const Race& race : races) EXPECT_TRUE(race.shared);
+  }
+}
+
 // Launches follow each other: what one wrote the next may read and write.
 TEST_F(RaceChecks, LaunchesAreOrdered) {
   const RaceCheck check;

@@ -1,5 +1,6 @@
 #include "conformance/racy_kernels.h"
 
+#include "ops/cuda/kernels/tensor_copies.cuh"
 #include "ops/cuda/launch.cuh"
 
 namespace trifold::conformance {
@@ -68,8 +69,52 @@ __global__ void bytes_kernel(bool right, uint8_t* to) {
   to[threadIdx.x] = static_cast<uint8_t>(words[threadIdx.x / 4] >> (threadIdx.x % 4 * 8));
 }
 
+// The second warp's first lane copies, the first warp adds up. At the end both warps exchange a number by shared memory.
+__global__ void boxes_kernel(BoxMistake mistake, const __grid_constant__ cuda::TensorMap map, float* to) {
+  constexpr int kBoxes = 2, kRows = 8, kColumns = 32;
+  alignas(1024) __shared__ float box[kRows][kColumns];
+  __shared__ uint64_t full, free;
+  __shared__ float last;
+  if (threadIdx.x == 0) {
+    cuda::init_phases(&full, 1);
+    cuda::init_phases(&free, 1);
+    cuda::publish_phases();
+  }
+  __syncthreads();
+  const bool adds = threadIdx.x < kColumns;
+  float sum = 0;
+  for (int i = 0; i < kBoxes; ++i) {
+    const auto parity = static_cast<uint32_t>(i % 2);
+    if (threadIdx.x == kColumns) {
+      cuda::await_phase(mistake == BoxMistake::NoWaitForReader ? &full : &free, parity ^ 1);
+      cuda::arrive_expecting(&full, sizeof box);
+      cuda::copy_box(cuda::shared_address(box), map, {0, 0, i}, &full);
+    }
+    if (!adds) continue;
+    if (mistake != BoxMistake::LateWaitForBox) cuda::await_phase(&full, parity);
+    for (int row = 0; row < kRows; ++row) {
+      const int column = static_cast<int>(threadIdx.x);
+      sum += box[row][(column / 4 ^ row) * 4 + column % 4];
+    }
+    if (mistake == BoxMistake::LateWaitForBox) cuda::await_phase(&full, parity);
+    if (mistake != BoxMistake::EarlyArrival) __syncwarp();
+    if (threadIdx.x == 0 && i + 1 < kBoxes) cuda::arrive(&free);
+  }
+  if (threadIdx.x == kColumns + 1) last = 1;
+  if (mistake != BoxMistake::TooFewThreads)
+    cuda::await_threads<2 * kColumns>(1);
+  else if (adds)
+    cuda::await_threads<kColumns>(1);
+  if (adds) to[threadIdx.x] = sum + last;
+}
+
 }  // namespace
 
+void sum_boxes(BoxMistake mistake, float* to, const float* from) {
+  cuda::TensorMap map;
+  cuda::make_tensor_map(map, from, {32, 8, 2}, 8);
+  TRIFOLD_LAUNCH(boxes_kernel, dim3(1), dim3(kThreads), 0, nullptr, mistake, map, to);
+}
 void sum_through_shared(bool right, float* to, const float* from) {
   TRIFOLD_LAUNCH(sum_kernel, dim3(1), dim3(kThreads), 0, nullptr, right, to, from);
 }

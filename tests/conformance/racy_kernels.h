@@ -23,4 +23,15 @@ void count_threads(bool right, int64_t* to);
 // barrier.
 void bytes_of_words(bool right, uint8_t* to);
 
+// A warp adds two boxes of f32 up, which its block's other warp starts to copy, one after the other, to the same memory:
+// to[32] = the sums of the columns of from [2, 8, 32] and 1, which the other warp passes on.
+enum class BoxMistake {
+  None,
+  LateWaitForBox,   // the sums do not wait for the copy
+  NoWaitForReader,  // a copy waits for the copy before, not for the sums
+  EarlyArrival,     // the lane that arrives does not wait for the warp's others
+  TooFewThreads,    // the barrier before the 1 is read is of the reading warp alone
+};
+void sum_boxes(BoxMistake mistake, float* to, const float* from);
+
 }  // namespace trifold::conformance

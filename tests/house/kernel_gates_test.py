@@ -60,6 +60,8 @@ probe stream<false> 256 32     0   0 4
 probe stream<true>  256 32     0   0 1
 probe on_stack      256 32     0 128 -
 probe crowded       256 48 33792   0 -   # six blocks
+count probe stream<*> sm_90a BAR 0
+count probe crowded   sm_90a BAR 1
 """
 
 
@@ -94,6 +96,7 @@ class KernelGates(unittest.TestCase):
                  "stream<true>, sm_90a: 1 16-byte loads in flight, at least 4 are wanted"),
                 ("0 128 -", "0 0 -", "on_stack, sm_90a: 128 bytes of stack"),
                 ("256 48 33792", "256 56 33792", "crowded, sm_90a: 48 warps at a time, at least 56 are wanted"),
+                ("crowded   sm_90a BAR 1", "crowded   sm_90a BAR 2", "crowded, sm_90a: BAR is there 1 times, 2 are wanted"),
                 ("33792", "32768", "crowded, sm_90a: 33792 bytes of shared memory, at most 32768")):
             with self.subTest(said=said):
                 self.assertIn(before, RIGHT)
@@ -103,9 +106,10 @@ class KernelGates(unittest.TestCase):
 
     def test_rows_and_kernels_belong_together(self):
         lines = self.broken(RIGHT.replace("probe crowded", "probe lonely"))
-        self.assertEqual(len(lines), 2)
+        self.assertEqual(len(lines), 3)
         self.assertIn("crowded, sm_90a: no gate; enter the kernel in", lines[0])
-        self.assertIn("lonely: no kernel of the module", lines[1])
+        self.assertIn("lonely: no kernel of the module is of this row, for sm_90a", lines[1])
+        self.assertIn("lonely: no kernel of the module", lines[2])
 
 
 if __name__ == "__main__":
