@@ -59,6 +59,10 @@ void* __tsan_memset(void* to, int value, size_t bytes) {
   see(to, bytes, AccessKind::Write, __builtin_return_address(0));
   return std::memset(to, value, bytes);
 }
+int32_t __tsan_atomic32_fetch_add(volatile int32_t* at, int32_t amount, int /*order*/) {
+  see(const_cast<int32_t*>(at), sizeof(*at), AccessKind::Atomic, __builtin_return_address(0));
+  return __atomic_fetch_add(at, amount, __ATOMIC_RELAXED);
+}
 int64_t __tsan_atomic64_fetch_add(volatile int64_t* at, int64_t amount, int /*order*/) {
   see(const_cast<int64_t*>(at), sizeof(*at), AccessKind::Atomic, __builtin_return_address(0));
   return __atomic_fetch_add(at, amount, __ATOMIC_RELAXED);

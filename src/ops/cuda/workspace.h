@@ -41,7 +41,7 @@ constexpr int64_t kSortTile = 2048;      // keys that a block counts
 constexpr int64_t kSortDigits = 512;     // values of a digit
 constexpr size_t kSortListsAtOnce = 32;  // lists in one launch
 
-// Holds, for the lists of one launch, the counts of each digit in each tile and in all tiles. `keys` are the lengths of
+// Holds, for the lists of one launch, the counts of each digit in each tile and in all tiles, twice. `keys` are the lengths of
 // the lists in the order in which they are sorted.
 inline size_t sort_workspace(std::span<const int64_t> keys) {
   int64_t most = 0;
@@ -51,7 +51,7 @@ inline size_t sort_workspace(std::span<const int64_t> keys) {
       tiles += (keys[i] + kSortTile - 1) / kSortTile + 1;
     most = tiles > most ? tiles : most;
   }
-  return static_cast<size_t>(most * kSortDigits) * sizeof(uint32_t);
+  return static_cast<size_t>(2 * most * kSortDigits) * sizeof(uint32_t);
 }
 
 // ---- gradients of rows by id (kernels/embedding.cu) ----

@@ -50,43 +50,82 @@ __device__ inline int64_t row_of(uint64_t key) { return static_cast<int64_t>(key
 // Rows of dy that a thread loads before it adds the first of them: an SM has few threads, which must keep the
 // memory busy.
 constexpr int kAhead = 4;
+// With at most so many rows a warp takes as many strips at once instead: most ids of a text have one row or two.
+constexpr int kFewest = 2;
 
-// Adds the rows row(0), row(1), ... row(count - 1) of dy to `sum`, for one pack of columns; none if `columns_here`
-// is 0. kAhead rows are loaded at once, and then added. Whole: rows consist of whole, aligned packs.
-template <bool Whole, class T, class Row>
-__device__ inline void add_rows(Accumulate<T> (&sum)[kPerPack<T>], const T* dy, Row row, int64_t count,
-                                int64_t columns, int columns_here) {
-  for (int64_t i = 0; i < count; i += kAhead) {
-    int64_t at[kAhead];
-    FullPack<T> packs[kAhead];
+// Adds the rows row(0), row(1), ... row(count - 1) of dy to `sums`, for one pack of columns of each of Strips strips, which
+// are `apart` elements apart; none of a strip whose `here` is 0. Rows rows are loaded at once, and then added. Whole: rows
+// consist of whole, aligned packs.
+template <bool Whole, int Strips, int Rows, class T, class Row>
+__device__ inline void add_rows(Accumulate<T> (&sums)[Strips][kPerPack<T>], const T* dy, Row row,
+                                int64_t count, int64_t columns, int64_t apart, const int (&here)[Strips]) {
+  for (int64_t i = 0; i < count; i += Rows) {
+    int64_t at[Rows];
+    FullPack<T> packs[Rows][Strips];
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) at[j] = row(i + j);
+    for (int j = 0; j < Rows; ++j) at[j] = row(i + j);
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j)
-      if (columns_here > 0 && i + j < count)
-        packs[j].template load<Whole>(dy + at[j] * columns, columns_here);
+    for (int j = 0; j < Rows; ++j)
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      if (columns_here == 0 || i + j >= count) continue;
+      for (int s = 0; s < Strips; ++s)
+        if (here[s] > 0 && i + j < count)
+          packs[j][s].template load<Whole>(dy + at[j] * columns + s * apart, here[s]);
 #pragma unroll
-      for (int k = 0; k < kPerPack<T>; ++k)
-        if (Whole || k < columns_here) sum[k] += value(packs[j].at[k]);
-    }
+    for (int j = 0; j < Rows; ++j)
+#pragma unroll
+      for (int s = 0; s < Strips; ++s) {
+        if (here[s] == 0 || i + j >= count) continue;
+#pragma unroll
+        for (int k = 0; k < kPerPack<T>; ++k)
+          if (Whole || k < here[s]) sums[s][k] += value(packs[j][s].at[k]);
+      }
   }
 }
 
 // This warp's strips of columns, every step-th.
-struct Strips {
+struct ColumnStrips {
   int64_t columns, first, step;
 };
+
+// Adds `count` rows of dy, whose numbers the lanes hold, to the row `out` of the table: Strips strips of columns at a time.
+template <bool Whole, int Strips, int Rows, class T>
+__device__ inline void add_to_row(Accumulate<T>* out, const T* dy, uint32_t row_of_lane, int count,
+                                  const ColumnStrips& strips) {
+  using Wide = Accumulate<T>;
+  constexpr int kPer = kPerPack<T>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t apart = strips.step * kWarp * kPer;
+  for (int64_t strip = strips.first; strip * kWarp * kPer < strips.columns; strip += Strips * strips.step) {
+    const int64_t column = (strip * kWarp + lane) * kPer;
+    int here[Strips];
+    Numbers<Wide, kPer> totals[Strips];
+#pragma unroll
+    for (int s = 0; s < Strips; ++s) {
+      here[s] = count_at(column + s * apart, strips.columns, kPer);
+      if (here[s] > 0)
+        totals[s].template load<Whole>(out + column + s * apart, here[s]);  // while the rows are
+    }
+    Wide sums[Strips][kPer] = {};
+    const auto row_at = [&](int64_t i) {
+      return static_cast<int64_t>(__shfl_sync(kAllLanes, row_of_lane, static_cast<int>(i) % kWarp));
+    };
+    add_rows<Whole, Strips, Rows>(sums, dy + column, row_at, count, strips.columns, apart, here);
+#pragma unroll
+    for (int s = 0; s < Strips; ++s) {
+      if (here[s] == 0) continue;
+#pragma unroll
+      for (int k = 0; k < kPer; ++k)
+        if (Whole || k < here[s]) totals[s].at[k] += sums[s][k];
+      totals[s].template store<Whole>(out + column + s * apart, here[s]);
+    }
+  }
+}
 
 // The work of a warp at position `first` of the sorted list: it sums the rows of the id that begins there, if they
 // are few. All keys that it needs are in flight at once, one in each lane.
 template <bool Whole, class T>
 __device__ inline void add_few(Accumulate<T>* dtable, const T* dy, const Sorted& sorted, int64_t first,
-                               const Strips& strips) {
-  using Wide = Accumulate<T>;
-  constexpr int kPer = kPerPack<T>;
+                               const ColumnStrips& strips) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const uint64_t mine = sorted.key(first + lane);
   const uint64_t before = sorted.key(first - 1);
@@ -98,23 +137,11 @@ __device__ inline void add_few(Accumulate<T>* dtable, const T* dy, const Sorted&
   // One branch after all three loads: each earlier one would wait for those before it.
   if (static_cast<int>(id >= sorted.held) + static_cast<int>(begun) + static_cast<int>(many) > 0) return;
   const auto row = static_cast<uint32_t>(row_of(mine));
-  for (int64_t strip = strips.first; strip * kWarp * kPer < strips.columns; strip += strips.step) {
-    const int64_t column = (strip * kWarp + lane) * kPer;
-    const int here = count_at(column, strips.columns, kPer);
-    Wide* out = dtable + id * strips.columns + column;
-    Numbers<Wide, kPer> total;
-    if (here > 0) total.template load<Whole>(out, here);  // loaded while the rows are
-    Wide sum[kPer] = {};
-    const auto row_at = [&](int64_t i) {
-      return static_cast<int64_t>(__shfl_sync(kAllLanes, row, static_cast<int>(i) % kWarp));
-    };
-    add_rows<Whole>(sum, dy + column, row_at, count, strips.columns, here);
-    if (here == 0) continue;
-#pragma unroll
-    for (int k = 0; k < kPer; ++k)
-      if (Whole || k < here) total.at[k] += sum[k];
-    total.template store<Whole>(out, here);
-  }
+  Accumulate<T>* const out = dtable + id * strips.columns;
+  if (Whole && count <= kFewest)  // odd shapes would need more registers than there are
+    add_to_row<true, kFewest, kFewest>(out, dy, row, count, strips);
+  else
+    add_to_row<Whole, 1, kAhead>(out, dy, row, count, strips);
 }
 
 constexpr int kWarps = kThreads / kWarp;
@@ -138,7 +165,7 @@ __device__ inline int64_t end_of_id(const Sorted& sorted, int64_t low) {
 // are added in order.
 template <bool Whole, class T>
 __device__ inline void add_many(Accumulate<T>* dtable, const T* dy, const Sorted& sorted, int64_t group,
-                                const Strips& strips) {
+                                const ColumnStrips& strips) {
   using Wide = Accumulate<T>;
   constexpr int kPer = kPerPack<T>;
   __shared__ Wide of_warp[kWarps][kWarp * kPer];
@@ -155,17 +182,17 @@ __device__ inline void add_many(Accumulate<T>* dtable, const T* dy, const Sorted
   if ((found >> lane & 1U) != 0) begins[warp] = mine;
   __syncthreads();
   const int64_t column = (strips.first * kWarp + lane) * kPer;
-  const int here = count_at(column, strips.columns, kPer);
+  const int here[] = {count_at(column, strips.columns, kPer)};
   for (int w = 0; w < kWarps; ++w) {
     const int64_t first = begins[w];
     if (first < 0) continue;
     const int64_t last = end_of_id(sorted, first + kFew);
-    Wide sum[kPer] = {};
+    Wide sums[1][kPer] = {};
     const auto row_at = [&](int64_t i) { return row_of(sorted.key(first + warp + i * kWarps)); };
-    add_rows<Whole>(sum, dy + column, row_at, (last - first - warp + kWarps - 1) / kWarps, strips.columns,
-                    here);
+    add_rows<Whole, 1, kAhead>(sums, dy + column, row_at, (last - first - warp + kWarps - 1) / kWarps,
+                               strips.columns, 0, here);
 #pragma unroll
-    for (int k = 0; k < kPer; ++k) of_warp[warp][lane * kPer + k] = sum[k];
+    for (int k = 0; k < kPer; ++k) of_warp[warp][lane * kPer + k] = sums[0][k];
     __syncthreads();
     Wide* out = dtable + id_of(sorted.keys[first]) * strips.columns;
     for (int c = static_cast<int>(threadIdx.x); c < kWarp * kPer; c += kThreads) {

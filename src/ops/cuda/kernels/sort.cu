@@ -18,6 +18,14 @@ static_assert(kDigits == kThreads);  // a thread for each digit
 // Lists of at most so many tiles need no launch of add_counts: each tile adds up the counts of earlier tiles.
 constexpr int64_t kFewTiles = 32;
 
+// The counts of a pass that the pass before makes, while it moves keys: [tiles][1 << bits]; null if it makes none.
+struct NextCounts {
+  uint32_t* at = nullptr;
+  int shift = 0;
+  int bits = 0;
+  __device__ inline int digits() const { return 1 << bits; }
+};
+
 // The arguments of one pass over a list. counts [tiles + 1][digits]; the last row is for the totals of add_counts.
 struct Pass {
   const uint64_t* from;
@@ -27,6 +35,7 @@ struct Pass {
   SortIds ids;  // if set, read instead of `from`
   int shift;
   int bits;
+  NextCounts next;
   __device__ inline int digits() const { return 1 << bits; }
   __device__ inline int64_t tiles() const { return (n + kTile - 1) / kTile; }
 };
@@ -100,6 +109,8 @@ __global__ void __launch_bounds__(kThreads) count_digits(Passes passes) {
   const int thread = static_cast<int>(threadIdx.x);
   Keys keys;
   keys.load(pass);
+  if (pass.next.at != nullptr && thread < pass.next.digits())
+    pass.next.at[static_cast<int64_t>(blockIdx.x) * pass.next.digits() + thread] = 0;
   clear(counts);
   uint32_t rank[kRounds];
   keys.rank(counts[thread / kWarp], rank);
@@ -178,6 +189,31 @@ __device__ inline uint32_t place_of_digit(const Pass& pass) {
   return before + sum_below(total);
 }
 
+__device__ inline void add_to_count(uint32_t* count, uint32_t amount) {
+#if defined(TRIFOLD_CUDA_EMULATION)
+  __atomic_fetch_add(count, amount, __ATOMIC_RELAXED);
+#else
+  atomicAdd(count, amount);
+#endif
+}
+
+// Counts the digits of the next pass in the tiles that keys are moved to. Sums of whole numbers have one value in any order.
+// Lanes with the same digit and tile add once.
+__device__ inline void count_next(const NextCounts& next, const Keys& keys,
+                                  const uint32_t (&positions)[kRounds]) {
+  const unsigned lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    const int digit = static_cast<int>(keys.key[k] >> next.shift) & (next.digits() - 1);
+    const int64_t place = keys.digit[k] < kDigits
+                              ? static_cast<int64_t>(positions[k] / kTile) * next.digits() + digit
+                              : int64_t{-1};
+    const unsigned same = __match_any_sync(kAllLanes, place);
+    if (place >= 0 && (same & ((1U << lane) - 1)) == 0)
+      add_to_count(next.at + place, static_cast<uint32_t>(__popc(same)));
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) move_keys(Passes passes) {
   __shared__ uint32_t counts[kWarps][kDigits];
   const Pass& pass = passes.at[blockIdx.y];
@@ -198,8 +234,12 @@ __global__ void __launch_bounds__(kThreads) move_keys(Passes passes) {
   }
   __syncthreads();
 #pragma unroll
-  for (int k = 0; k < kRounds; ++k)
-    if (keys.digit[k] < kDigits) pass.to[counts[thread / kWarp][keys.digit[k]] + rank[k]] = keys.key[k];
+  for (int k = 0; k < kRounds; ++k) {
+    if (keys.digit[k] == kDigits) continue;
+    rank[k] += counts[thread / kWarp][keys.digit[k]];  // now the key's position
+    pass.to[rank[k]] = keys.key[k];
+  }
+  if (pass.next.at != nullptr) count_next(pass.next, keys, rank);
 }
 
 int64_t tiles_of(int64_t n) { return parts(n, kTile); }
@@ -220,25 +260,39 @@ void sort_lists(CudaStream stream, void* scratch, std::span<const SortList> list
   int64_t most = 0;
   for (const SortList& list : lists) most = tiles_of(list.n) > most ? tiles_of(list.n) : most;
   if (most == 0) return;
+  int64_t tiles = 0;
+  for (const SortList& list : lists) tiles += tiles_of(list.n) + 1;
+  // The first pass also counts for the second, whose counts are behind its own.
+  const auto counts_of_pass = [&](int p) {
+    return static_cast<uint32_t*>(scratch) + (p == 1 ? tiles * kDigits : 0);
+  };
+  const auto digit_of = [&](const SortList& list, int p) {
+    const int digit = (list.bits + passes - 1) / passes;
+    const int shift = p * digit < list.bits ? p * digit : list.bits;
+    return NextCounts{nullptr, 32 + shift, list.bits - shift < digit ? list.bits - shift : digit};
+  };
   for (int p = 0; p < passes; ++p) {
     Passes all{};
-    auto* counts = static_cast<uint32_t*>(scratch);
+    int64_t first = 0;  // tile of a list
     for (size_t i = 0; i < lists.size(); ++i) {
       const SortList& list = lists[i];
-      const int digit = (list.bits + passes - 1) / passes;
-      const int shift = p * digit < list.bits ? p * digit : list.bits;
-      const int bits = list.bits - shift < digit ? list.bits - shift : digit;
+      const NextCounts digit = digit_of(list, p);
       all.at[i] = {p % 2 == 0 ? list.keys : list.spare,
                    p % 2 == 0 ? list.spare : list.keys,
-                   counts,
+                   counts_of_pass(p) + first * kDigits,
                    list.n,
                    p == 0 ? list.ids : SortIds{},
-                   32 + shift,
-                   bits};
-      counts += (tiles_of(list.n) + 1) * kDigits;
+                   digit.shift,
+                   digit.bits,
+                   {}};
+      if (p == 0 && passes > 1) {
+        all.at[i].next = digit_of(list, 1);
+        all.at[i].next.at = counts_of_pass(1) + first * kDigits;
+      }
+      first += tiles_of(list.n) + 1;
     }
     const dim3 grid(static_cast<unsigned>(most), static_cast<unsigned>(lists.size()));
-    TRIFOLD_LAUNCH(count_digits, grid, dim3(kThreads), 0, stream, all);
+    if (p != 1) TRIFOLD_LAUNCH(count_digits, grid, dim3(kThreads), 0, stream, all);
     if (most > kFewTiles)
       TRIFOLD_LAUNCH(add_counts, dim3(kDigits / kWarp, grid.y), dim3(kThreads), 0, stream, all);
     TRIFOLD_LAUNCH(move_keys, grid, dim3(kThreads), 0, stream, all);

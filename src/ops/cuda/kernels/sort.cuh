@@ -1,6 +1,7 @@
 // A stable radix sort of many lists of 64-bit keys at a time, for gradients of embeddings, whose rows are sorted by id
 // and keep their order within an id. The lowest digit is first. A pass over a digit counts the digits of tiles of keys,
-// sums the counts over tiles, and moves every key to its position.
+// sums the counts over tiles, and moves every key to its position. The first pass counts for the second as well, while it
+// moves keys: two passes are three launches, or five where a list has many tiles.
 #pragma once
 
 #include <span>
