@@ -4,19 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "conformance/op_table.h"
 #include "conformance/race_report.h"
 #include "core/error.h"
+#include "core/random.h"
 #include "cuda_emulation/emulated_ops.h"
 #include "cuda_emulation/emulation.cuh"
 #include "ops/contract.h"
 #include "ops/cuda/kernels/kernels.h"
+#include "ops/cuda/kernels/sort.cuh"
 #include "support/sanitizer.h"
 
 namespace trifold::conformance {
@@ -73,6 +77,32 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedOps, testing::ValuesIn(all_cases()),
                            for (char c : one.param.name) name += std::isalnum(c) != 0 ? c : '_';
                            return name;
                          });
+
+// Lists of one, two and three digits at once, over several tiles; keys that are equal keep their order.
+TEST(Sort, OrdersKeysOfOneToThreePassesAndKeepsEqualOnes) {
+  for (const int most_bits : {5, 14, 27}) {
+    std::vector<std::vector<uint64_t>> keys, spare;
+    std::vector<cuda::SortList> lists;
+    std::vector<int64_t> lengths;
+    for (const auto& [count, bits] : {std::pair<size_t, int>{5000, most_bits}, {1, 3}, {2049, 5}}) {
+      std::vector<uint64_t> list;
+      for (size_t i = 0; i < count; ++i)
+        list.push_back(
+            (philox_word({static_cast<uint32_t>(bits), 1}, i) & ((uint64_t{1} << bits) - 1)) << 32 | i);
+      keys.push_back(std::move(list));
+      spare.emplace_back(count);
+      lengths.push_back(static_cast<int64_t>(count));
+    }
+    for (size_t i = 0; i < keys.size(); ++i)
+      lists.push_back({keys[i].data(), spare[i].data(), lengths[i], i == 0 ? most_bits : i == 1 ? 3 : 5, {}});
+    std::vector<std::byte> scratch(cuda::sort_workspace(lengths), std::byte{0xff});
+    std::vector<std::vector<uint64_t>> expected = keys;
+    for (auto& list : expected)
+      std::stable_sort(list.begin(), list.end(), [](uint64_t a, uint64_t b) { return a >> 32 < b >> 32; });
+    cuda::sort_lists(nullptr, scratch.data(), lists);
+    EXPECT_EQ(cuda::sorted_in_spare(cuda::sort_passes(lists)) ? spare : keys, expected) << most_bits;
+  }
+}
 
 // The seed of a call of cuDNN's dropout: of the layer's key and the first sample and head, known at once or
 // late.
