@@ -15,23 +15,23 @@ namespace {
 using cuda::SharedAddress;
 using cuda::TensorMap;
 
-constexpr int kRows = 8;  // of a box
-constexpr int kMatrixRows = 5, kMatrices = 2;
+constexpr int kBoxRows = 8;  // of a box
+constexpr int kTensorRows = 5, kTensorMatrices = 2;
 
 // A box of numbers in shared memory. As "Shared memory swizzling" has it for 128 bytes, the 16-byte chunk c of row r is at
 // chunk c ^ r.
 template <class T>
-struct Box {
+struct SharedBox {
   static constexpr size_t kColumns = 128 / sizeof(T);
   static constexpr size_t kChunk = 16 / sizeof(T);
-  alignas(1024) std::array<T, kRows * kColumns> numbers;
+  alignas(1024) std::array<T, kBoxRows * kColumns> numbers;
   T& at(size_t row, size_t column) {
     return numbers[row * kColumns + (column / kChunk ^ row % 8) * kChunk + column % kChunk];
   }
   SharedAddress address() { return reinterpret_cast<SharedAddress>(numbers.data()); }
 };
 
-Bfloat16 numbered(size_t i) {
+Bfloat16 bits_of(size_t i) {
   Bfloat16 number;
   number.bits = static_cast<uint16_t>(i);
   return number;
@@ -40,14 +40,14 @@ Bfloat16 numbered(size_t i) {
 // What lies behind a row, behind the rows of a matrix and behind the last matrix is zero in the box.
 TEST(TensorCopies, BoxesArriveWithZerosOutsideTheTensor) {
   constexpr size_t kColumns = 72, kFirst = 16, kFirstRow = 3;
-  std::vector<Bfloat16> tensor(kMatrices * kMatrixRows * kColumns);
-  for (size_t i = 0; i < tensor.size(); ++i) tensor[i] = numbered(i + 1);
+  std::vector<Bfloat16> tensor(kTensorMatrices * kTensorRows * kColumns);
+  for (size_t i = 0; i < tensor.size(); ++i) tensor[i] = bits_of(i + 1);
   TensorMap map;
-  ASSERT_TRUE(cuda::make_tensor_map(map, tensor.data(), {kColumns, kMatrixRows, kMatrices}, kRows));
-  static Box<Bfloat16> box;
+  ASSERT_TRUE(cuda::make_tensor_map(map, tensor.data(), {kColumns, kTensorRows, kTensorMatrices}, kBoxRows));
+  static SharedBox<Bfloat16> box;
   static uint64_t barrier;
   for (const size_t matrix : {0, 1, 2}) {
-    box.numbers.fill(numbered(7));
+    box.numbers.fill(bits_of(7));
     cuda::emulation::launch(dim3(1), dim3(1), [&] {
       cuda::init_phases(&barrier, 1);
       cuda::arrive_expecting(&barrier, sizeof box.numbers);
@@ -55,11 +55,11 @@ TEST(TensorCopies, BoxesArriveWithZerosOutsideTheTensor) {
       EXPECT_EQ(box.at(0, 0).bits, 0xffff);  // neither what was there nor what will be
       cuda::await_phase(&barrier, 0);
     });
-    for (size_t row = 0; row < kRows; ++row)
+    for (size_t row = 0; row < kBoxRows; ++row)
       for (size_t column = 0; column < box.kColumns; ++column) {
         const size_t r = kFirstRow + row, c = kFirst + column;
-        const bool inside = r < kMatrixRows && c < kColumns && matrix < kMatrices;
-        ASSERT_EQ(box.at(row, column).bits, inside ? ((matrix * kMatrixRows + r) * kColumns + c + 1) : 0)
+        const bool inside = r < kTensorRows && c < kColumns && matrix < kTensorMatrices;
+        ASSERT_EQ(box.at(row, column).bits, inside ? ((matrix * kTensorRows + r) * kColumns + c + 1) : 0)
             << row << ", " << column;
       }
   }
@@ -69,8 +69,8 @@ TEST(TensorCopies, BoxesArriveWithZerosOutsideTheTensor) {
 TEST(TensorCopies, APhaseEndsWithAllArrivalsAndBytes) {
   std::vector<float> tensor(8 * 32, 1);
   TensorMap map;
-  ASSERT_TRUE(cuda::make_tensor_map(map, tensor.data(), {32, 8, 1}, kRows));
-  static Box<float> one, two;
+  ASSERT_TRUE(cuda::make_tensor_map(map, tensor.data(), {32, 8, 1}, kBoxRows));
+  static SharedBox<float> one, two;
   static uint64_t barrier;
   std::array<int, 2> order{};
   int next = 0;
@@ -96,13 +96,13 @@ TEST(TensorCopies, APhaseEndsWithAllArrivalsAndBytes) {
   EXPECT_EQ(order[0], 2);
 }
 
-std::vector<float> written(bool add, bool too_early, float number) {
+std::vector<float> tensor_after_write(bool add, bool too_early, float number) {
   constexpr int kColumns = 40;
-  std::vector<float> tensor(kMatrices * kMatrixRows * kColumns, 0.5F);
+  std::vector<float> tensor(kTensorMatrices * kTensorRows * kColumns, 0.5F);
   TensorMap map;
-  EXPECT_TRUE(cuda::make_tensor_map(map, tensor.data(), {kColumns, kMatrixRows, kMatrices}, kRows));
-  static Box<float> box;
-  for (size_t row = 0; row < kRows; ++row)
+  EXPECT_TRUE(cuda::make_tensor_map(map, tensor.data(), {kColumns, kTensorRows, kTensorMatrices}, kBoxRows));
+  static SharedBox<float> box;
+  for (size_t row = 0; row < kBoxRows; ++row)
     for (size_t column = 0; column < box.kColumns; ++column)
       box.at(row, column) = number * static_cast<float>(row * 100 + column);
   cuda::emulation::launch(dim3(1), dim3(1), [&] {
@@ -121,10 +121,10 @@ std::vector<float> written(bool add, bool too_early, float number) {
 
 TEST(TensorCopies, BoxesAreWrittenOrAddedInsideTheTensorAlone) {
   for (const bool add : {false, true}) {
-    const std::vector<float> tensor = written(add, false, 1);
+    const std::vector<float> tensor = tensor_after_write(add, false, 1);
     for (size_t i = 0; i < tensor.size(); ++i) {
       const size_t row = i / 40, column = i % 40;
-      const bool inside = row >= 2 && row < kMatrixRows && column >= 16;
+      const bool inside = row >= 2 && row < kTensorRows && column >= 16;
       const float number = inside ? static_cast<float>((row - 2) * 100 + column - 16) : 0;
       ASSERT_EQ(tensor[i], inside ? number + (add ? 0.5F : 0) : 0.5F) << row << ", " << column;
     }
@@ -132,14 +132,14 @@ TEST(TensorCopies, BoxesAreWrittenOrAddedInsideTheTensorAlone) {
 }
 
 TEST(TensorCopies, ABoxThatChangesWhileItIsWrittenIsNoNumber) {
-  EXPECT_TRUE(std::isnan(written(true, true, 1)[2 * 40 + 16]));
-  EXPECT_TRUE(std::isnan(written(false, true, 1)[2 * 40 + 16]));
+  EXPECT_TRUE(std::isnan(tensor_after_write(true, true, 1)[2 * 40 + 16]));
+  EXPECT_TRUE(std::isnan(tensor_after_write(false, true, 1)[2 * 40 + 16]));
 }
 
 // As the PTX ISA says of .add on f32 in global memory.
 TEST(TensorCopies, SubnormalSumsBecomeZero) {
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
-  EXPECT_EQ(written(false, false, kTiny)[2 * 40 + 17], kTiny);
+  EXPECT_EQ(tensor_after_write(false, false, kTiny)[2 * 40 + 17], kTiny);
   std::vector<float> sum(32, std::numeric_limits<float>::min());
   TensorMap map;
   ASSERT_TRUE(cuda::make_tensor_map(map, sum.data(), {32, 1, 1}, 1));
