@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -16,7 +14,6 @@
 #include "models/stage_cut.h"
 #include "plan/program_needs.h"
 #include "plan/step_plan.h"
-#include "schedule/schedules.h"
 #include "zero/sharded_optimizer.h"
 
 namespace trifold {
@@ -102,8 +99,8 @@ class RankNeeds {
  public:
   RankNeeds(const RunSpec& run, const MixedLayers& layers, const std::vector<StageFlight>& flight)
       : run_(run), layers_(layers), flight_(flight), stages_(layers.stages()) {
-    for (StageFlight& use : flight_)
-      if (passes(use.stage)) use = {use.stage, 1, 0};
+    for (size_t i = flight_.size(); i-- > 0;)
+      if (!has_backward(flight_[i].stage)) flight_[i] = {flight_[i].stage, slots_without_backward(i), 0};
   }
 
   double activations(const LayerNeeds& needs) const {
@@ -181,9 +178,11 @@ class RankNeeds {
   using Which = MixedLayers::Which;
 
   bool has_backward(int stage) const { return layers_.has_backward(stage); }
-  // Whether a stage keeps nothing for a backward, neither its own nor the next stage's.
-  bool passes(int stage) const {
-    return !has_backward(stage) && !(holds(stage + 1) && has_backward(stage + 1));
+  // The slots of a stage without a backward: it keeps its output for the next stage, if that is on this rank.
+  int slots_without_backward(size_t index) const {
+    const bool is_read_here =
+        index + 1 < flight_.size() && flight_[index + 1].stage == flight_[index].stage + 1;
+    return is_read_here ? flight_[index + 1].slots : 1;
   }
 
   // A single one needs one arena for its gradients, others alternate between two.
@@ -281,6 +280,10 @@ class RankNeeds {
     for (const StageFlight& use : flight_) {
       if (use.stage > 0 && !holds(use.stage - 1)) count += use.slots + (has_backward(use.stage) ? 0 : 1);
       if (use.stage + 1 == stages_) continue;
+      if (!has_backward(use.stage)) {
+        count += holds(use.stage + 1) ? 0 : 1;
+        continue;
+      }
       count += std::max(use.pending, 1) + (holds(use.stage + 1) ? use.slots : 0);
     }
     if (!has_backward(flight_.back().stage)) return count;
@@ -328,45 +331,6 @@ StageCounts stage_counts(const Model& model, std::span<const StageRange> cut) {
   StageCounts counts{layers_by_kind(model, cut), heads_of(model, cut)};
   if (model.blocks_without_backward() > 0) counts.forward_only = layers_by_kind(model, cut, true);
   return counts;
-}
-
-ScheduleFlight flight_of(const Plan& plan) {
-  ScheduleFlight flight;
-  for (const RankPlan& row : plan) {
-    struct Count {
-      int slots = 0, pending = 0;
-    };
-    std::map<int, std::pair<Count, Count>> stages;  // current and highest count
-    for (const Action& action : row) {
-      if (!is_compute(action.kind)) continue;
-      auto& [now, most] = stages[action.stage];
-      if (action.kind == ActionKind::F) ++now.slots;
-      if (action.kind == ActionKind::I) ++now.pending;
-      most = {std::max(most.slots, now.slots), std::max(most.pending, now.pending)};
-      if (action.kind == ActionKind::W) --now.pending;
-      if (action.kind == ActionKind::W || action.kind == ActionKind::B) --now.slots;
-      flight.splits = flight.splits || action.kind == ActionKind::I;
-      flight.whole = flight.whole || action.kind == ActionKind::B;
-    }
-    std::vector<StageFlight>& rank = flight.ranks.emplace_back();
-    std::map<int, int> chunks;
-    for (const auto& [stage, counts] : stages) {
-      chunks[stage] = static_cast<int>(rank.size());
-      rank.push_back({stage, counts.second.slots, counts.second.pending});
-    }
-    std::vector<InFlightEvent>& events = flight.events.emplace_back();
-    for (const Action& action : row)
-      if (is_compute(action.kind)) events.push_back({chunks[action.stage], action.kind});
-  }
-  return flight;
-}
-
-ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros) {
-  const bool one = ranks == 1 && chunks == 1;
-  // gpipe keeps all micro-batches; other schedules reach their steady state after a few.
-  const int enough = 3 * ranks + micros % ranks;
-  const int walked = schedule == Schedule::Gpipe ? micros : std::min(micros, enough);
-  return flight_of(one ? one_stage(std::min(micros, 2)) : make_schedule(schedule, ranks, chunks, walked));
 }
 
 const ScheduleFlight& LayoutMemory::flight(const RunSpec& run, int stages) {

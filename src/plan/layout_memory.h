@@ -23,7 +23,7 @@
 #include "models/stages.h"
 #include "plan/block_needs.h"
 #include "plan/forecast/software.h"
-#include "schedule/action.h"
+#include "plan/schedule_flight.h"
 
 namespace trifold {
 
@@ -35,31 +35,6 @@ struct StageCounts {
   std::vector<std::vector<int>> forward_only = {};
 };
 StageCounts stage_counts(const Model& model, std::span<const StageRange> cut);
-
-// The largest numbers of micro-batches in flight on a stage (`slots`), and of micro-batches between I and W
-// (`pending`).
-struct StageFlight {
-  int stage = 0;
-  int slots = 0;
-  int pending = 0;
-};
-// A computation that changes the micro-batches in flight on a rank; `chunk` is the index of its stage among the rank's
-// stages.
-struct InFlightEvent {
-  int chunk = 0;
-  ActionKind kind = ActionKind::F;
-};
-struct ScheduleFlight {
-  std::vector<std::vector<StageFlight>> ranks;     // [pipeline rank]
-  std::vector<std::vector<InFlightEvent>> events;  // [pipeline rank], in execution order
-  bool splits = false;                             // the schedule has I and W
-  bool whole = false;                              // the schedule has B
-};
-
-ScheduleFlight flight_of(const Plan& plan);
-// The flight of a synchronous schedule. `micros` may be large: beyond a few times the ranks, more micro-batches change
-// nothing, and are not generated.
-ScheduleFlight schedule_flight(Schedule schedule, int ranks, int chunks, int micros);
 
 // Estimates for layouts of one model. Thread-safe.
 class LayoutMemory {

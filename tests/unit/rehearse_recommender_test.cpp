@@ -232,7 +232,7 @@ TEST(RehearseRecommender, TheIdsOfPeersMustFitToo) {
   EXPECT_NO_THROW(check_fits(6 * kGiB, 2 * kGiB, 8 * kGiB));
   EXPECT_NO_THROW(check_fits(6 * kGiB, 2 * kGiB, 0)) << "the host does not say how much is free";
   EXPECT_EQ(
-      error_of([] { check_fits(6 * kGiB, 3 * kGiB, 8 * kGiB); }),
+      error_of([] { check_fits(6 * kGiB, 3 * kGiB, 8 * kGiB); }, ErrorKind::Failure),
       "the rank needs 6.00 GiB of the host's memory and the ids that absent ranks ask for 3.00 GiB, and this "
       "host has 8.00 GiB free");
 }
