@@ -168,7 +168,7 @@ struct Run {
   Tensor take(Arena& arena, int64_t rows, int64_t columns, bool in_8bit) const {
     return in_8bit ? arena.take(DType::U8, narrow_shape(rows, columns)) : arena.take(dtype, {rows, columns});
   }
-  // Passes a tensor to the watch, if there is one. A narrow tensor is not shown: products of it show its values.
+  // Passes a tensor to the watch, if there is one. A narrow tensor is not shown; results of its products are.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
     if (watch != nullptr && !is_narrow(tensor)) watch->see(layer, what, tensor, stream);
   }

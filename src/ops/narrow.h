@@ -13,7 +13,7 @@
 // linear layers take x and dy in either form. Only tables of products in 8 bits with scales of blocks (cuda/fp8_blocks.h,
 // narrow_cpu_ops) and counting tables (ops/counting.h) have these operations.
 //
-// The gradient of a bias sums the elements that dy represents.
+// The gradient of a bias that products compute sums the rounded elements of dy, whichever form dy has.
 //
 // The gradient of a weight sums over rows, so its factors are turned: the columns of a narrow matrix, rounded again with
 // a scale for each 128 rows. That rounding is exact except for numbers that become subnormal.

@@ -20,7 +20,7 @@ class RankFailures {
   bool empty() const { return ranks_.empty() && of_run_.empty(); }
   // Every failure: "ranks 0 and 6: it needs ...".
   std::vector<std::string> all() const;
-  // The same for readers who have seen the reports of the ranks: "ranks 0 and 6, as said above".
+  // For readers who have seen the reports of the ranks: "ranks 0 and 6, as said above".
   std::vector<std::string> after_reports() const;
 
  private:

@@ -13,7 +13,7 @@ namespace trifold {
 // `options.micro_batches` is not possible.
 RehearsedRank rehearse_rank(const RecommendJob& job, int rank, const RehearseOptions& options);
 
-// Error if a rank of `rank` bytes on the host, beside `peers` bytes of ids that absent ranks ask for, does not fit into
+// Error if a rank of `rank` bytes on the host, with `peers` bytes of ids that absent ranks ask for, does not fit into
 // `free` bytes (0: unknown): it would be killed, which no report survives.
 void check_fits(size_t rank, size_t peers, size_t free);
 

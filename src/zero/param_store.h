@@ -94,8 +94,8 @@ class ParamStore final : public ParamSource {
   // Ends a plan: its version `version` becomes version 0 of the next plan.
   void restart_at(int version);
 
-  // Sets every weight to its initial value, which is keyed by global position and so the same on every mesh. Complete
-  // on return.
+  // Sets all weights but quantized ones, which are loaded, to their initial values. These are keyed by global position
+  // and so the same on every mesh. Complete on return.
   void initialise(uint64_t seed, Stream& stream);
   // Bytes in memory: all weights; or, with slices in a file, the buffers of gathered units and the slice that is being
   // gathered.

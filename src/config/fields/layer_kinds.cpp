@@ -72,7 +72,7 @@ ModelConfig with_traits(ModelConfig config, const LayerTraits& traits) {
 
 // What the layers of a model have in common.
 struct CommonTraits {
-  LayerTraits some{}, every{true, true, true, true};  // of some layer, of every layer
+  LayerTraits some{}, every{true, true, true, true};  // what some layer has, and every one
   std::set<std::vector<std::string>> adapted;         // the sets of modules with adapters
 
   void add(const LayerTraits& layer) {
