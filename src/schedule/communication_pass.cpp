@@ -42,13 +42,13 @@ class Writer {
     for (size_t rank = 0; rank < plan.size(); ++rank)
       for (size_t i = 0; i < plan[rank].size(); ++i)
         if (is_compute(plan[rank][i].kind)) count(rank, i, actions);
-    passing_ = std::max(lookups_, stages_without_backward());
+    held_back_ = std::max(lookups_, has_one_stage_each() ? stages_without_backward() : 0);
     started_.resize(rank_of_.size() * micros_);
     before_.assign(started_.size(), kNone);
     std::vector<int> last(rank_of_.size(), kNone);
     for (const RankPlan& row : plan)
       for (const Action& action : row)
-        if (action.kind == ActionKind::F && action.stage <= passing_ && action.block <= 0)
+        if (action.kind == ActionKind::F && action.stage <= held_back_ && action.block <= 0)
           before_[item(static_cast<size_t>(action.stage), action.micro)] =
               std::exchange(last[static_cast<size_t>(action.stage)], action.micro);
     outputs_.resize(rank_of_.size() * micros_);
@@ -112,6 +112,8 @@ class Writer {
     blocks = std::max(blocks, action.block + 1);
   }
 
+  bool has_one_stage_each() const { return rank_of_.size() <= plan_.size() + static_cast<size_t>(lookups_); }
+
   // The number of first stages without a backward; 0 if no stage has one.
   int stages_without_backward() const {
     const auto first = std::find(has_backward_.begin(), has_backward_.end(), true);
@@ -161,8 +163,11 @@ class Writer {
     return first.empty() && unit(rank) == 2 ? missing(action[1]) : first;
   }
 
-  // Whether only the next stage's forward waits for the action: no backward of its own stage follows soon, if ever.
-  bool passes(const Action& action) const { return action.kind == ActionKind::F && action.stage < passing_; }
+  // Whether the action is a forward that only the next stage's forward waits for: no backward of its own stage follows
+  // soon, if ever.
+  bool is_held_back(const Action& action) const {
+    return action.kind == ActionKind::F && action.stage < held_back_;
+  }
 
   // Whether the rank's next action would run ahead: it is such a forward, the rank has nothing else to do, and the next
   // stage has not begun the previous micro-batch. The messages of all such forwards would otherwise precede the outputs
@@ -170,11 +175,11 @@ class Writer {
   bool is_early(size_t rank) const {
     const RankPlan& row = plan_[rank];
     size_t at = ranks_[rank].next;
-    if (!passes(row[at])) return false;
+    if (!is_held_back(row[at])) return false;
     const auto next = static_cast<size_t>(row[at].stage) + 1;
     const int before = before_[item(next, row[at].micro)];
     if (before == kNone || started_[item(next, before)]) return false;
-    while (at < row.size() && (passes(row[at]) || row[at].kind == ActionKind::Step)) ++at;
+    while (at < row.size() && (is_held_back(row[at]) || row[at].kind == ActionKind::Step)) ++at;
     return at == row.size() || !missing(row[at]).empty();
   }
 
@@ -182,7 +187,7 @@ class Writer {
   bool begin_early() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const size_t next = ranks_[rank].next;
-      if (next == plan_[rank].size() || !passes(plan_[rank][next]) || !missing_of_unit(rank).empty())
+      if (next == plan_[rank].size() || !is_held_back(plan_[rank][next]) || !missing_of_unit(rank).empty())
         continue;
       start(rank);
       return true;
@@ -192,12 +197,15 @@ class Writer {
 
   void start(size_t rank) {
     ranks_[rank].busy = true;
-    const Action* action = &plan_[rank][ranks_[rank].next];
-    if (passing_ > 0 && action->kind == ActionKind::F && action->stage <= passing_) {
-      started_[item(static_cast<size_t>(action->stage), action->micro)] = true;
-      if (action->stage > 0) awake_.push_back(rank_of(static_cast<size_t>(action->stage) - 1));
+    double seconds = 0;
+    for (size_t at = ranks_[rank].next, end = at + unit(rank); at < end; ++at) {
+      const Action& action = plan_[rank][at];
+      seconds += cost(action);
+      if (held_back_ == 0 || action.kind != ActionKind::F || action.stage > held_back_) continue;
+      started_[item(static_cast<size_t>(action.stage), action.micro)] = true;
+      if (action.stage > 0) awake_.push_back(rank_of(static_cast<size_t>(action.stage) - 1));
     }
-    ends_.push({now_ + cost(*action) + (unit(rank) == 2 ? cost(action[1]) : 0), rank});
+    ends_.push({now_ + seconds, rank});
   }
 
   void start_all() {
@@ -264,13 +272,13 @@ class Writer {
 
   const Plan& plan_;
   int lookups_;
-  int passing_ = 0;  // first stages whose forwards stay one micro-batch ahead of the next stage
+  int held_back_ = 0;  // first stages whose forwards stay one micro-batch ahead of the next stage
   std::vector<int> rank_of_;
   std::vector<size_t> tied_ranks_;
   std::vector<int> blocks_;         // [stage]
   std::vector<bool> has_backward_;  // [stage]
   size_t micros_ = 0;
-  std::vector<bool> started_;              // [stage, micro] forwards of the first stages up to `passing_`
+  std::vector<bool> started_;              // [stage, micro] forwards of the first stages up to `held_back_`
   std::vector<int> before_;                // [stage, micro] the previous micro-batch on these stages
   std::vector<bool> outputs_, gradients_;  // [stage, micro] available to the next and to the previous stage
   std::queue<Arrival> arrivals_;           // in order of time, because all messages take equally long

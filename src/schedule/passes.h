@@ -56,8 +56,9 @@ enum class Pairs : uint8_t { Apart, Together };
 // run.
 //
 // The first `lookups` stages take no time (add_lookups). A rank with nothing else to do computes their forwards, and those
-// of first stages without a backward (drop_backward), one micro-batch ahead of the next stage: a stage that nothing holds
-// back would send all its outputs at once, which delay other messages and fill the memory of the rank that receives them.
+// of first stages without a backward (drop_backward) if each rank has one stage, one micro-batch ahead of the next stage:
+// stages that nothing holds back would send all their outputs at once; they would delay other messages and fill the memory
+// of the rank that receives them. Where ranks have several stages, the order of their rows holds the first ones back.
 Plan add_communication(Plan plan, Pairs pairs = Pairs::Apart, int lookups = 0);
 
 // Adds the reduction of gradients and the weight update:

@@ -1,8 +1,10 @@
 #include "schedule/passes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "schedule/batches.h"
@@ -333,27 +335,60 @@ TEST(DropBackward, StagesWithoutABackwardStayOneMicroBatchAhead) {
   }
 }
 
-// Ranks that have stages of both kinds, and orders in which the first stages cannot wait.
+// The shape of a plan whose first `first` stages, lookups included, have no backward.
+PlanShape shape_without(int stages, int micros, int first, std::vector<int> lookups = {}) {
+  PlanShape shape{.stages = stages, .micros = micros, .lookups = std::move(lookups)};
+  shape.blocks.assign(static_cast<size_t>(stages), 1);
+  shape.bucket_ends.assign(static_cast<size_t>(stages), {0});
+  for (int stage = 0; stage < first; ++stage) shape.bucket_ends[static_cast<size_t>(stage)].clear();
+  shape.without_backward = first;
+  return shape;
+}
+
+// Ranks that have stages of both kinds, and numbers of micro-batches that are no multiple of the ranks. Messages may be
+// ordered as if all stages had a backward, which is no limit but the order of the rows.
 TEST(DropBackward, RunsWithEverySchedule) {
   for (const std::string_view name : schedule_names()) {
     const Schedule schedule = *find_schedule(name);
     if (is_async(schedule) || schedule == Schedule::Auto) continue;
-    for (const int chunks : {1, 2})
-      for (const int micros : {1, 4, 12}) {
-        if (!schedule_problem(schedule, 4, chunks, micros).empty()) continue;
-        for (int first = 1; first < 4 * chunks; ++first) {
-          PlanShape shape{.stages = 4 * chunks, .micros = micros};
-          const auto stages = static_cast<size_t>(shape.stages);
-          shape.blocks.assign(stages, 1);
-          shape.bucket_ends.assign(stages, {0});
-          for (int stage = 0; stage < first; ++stage) shape.bucket_ends[static_cast<size_t>(stage)].clear();
-          shape.without_backward = first;
-          const Plan plan =
-              add_communication(add_reduce(drop_backward(make_schedule(schedule, 4, chunks, micros), first),
-                                           shape.blocks, shape.bucket_ends));
-          EXPECT_NO_THROW(check_plan(plan, shape)) << name << " chunks " << chunks << " from " << first;
+    for (const int ranks : {4, 8})
+      for (const int chunks : {1, 2})
+        for (const int micros : {1, 4, 6, 7, 11, 12, 15}) {
+          if (!schedule_problem(schedule, ranks, chunks, micros).empty()) continue;
+          const Plan compute = make_schedule(schedule, ranks, chunks, micros);
+          for (int first = 1; first < ranks * chunks; ++first) {
+            SCOPED_TRACE(fmt::format("{}, {} ranks, {} chunks, {} micro-batches, {} stages without", name,
+                                     ranks, chunks, micros, first));
+            const PlanShape shape = shape_without(ranks * chunks, micros, first);
+            const Pairs pairs = schedule == Schedule::DualPipeV ? Pairs::Together : Pairs::Apart;
+            const Plan plan = add_communication(
+                add_reduce(drop_backward(compute, first), shape.blocks, shape.bucket_ends), pairs);
+            ASSERT_NO_THROW(check_plan(plan, shape));
+            const Plan other = drop_backward(
+                add_communication(
+                    add_reduce(compute, shape.blocks,
+                               std::vector<std::vector<int>>(static_cast<size_t>(shape.stages), {0})),
+                    pairs),
+                first);
+            CostModel cost;
+            cost.stages.resize(static_cast<size_t>(shape.stages));
+            cost.message_seconds = 0.01;
+            EXPECT_LT(simulate(plan, shape, cost).makespan, simulate(other, shape, cost).makespan + 1);
+            for (const RankPlan& row : plan) EXPECT_LE(most_unread(row), chunks == 1 ? 2 : chunks * ranks);
+          }
         }
-      }
+  }
+}
+
+TEST(DropBackward, TakesLookupsOfAFrozenEmbedding) {
+  const Plan compute = make_schedule(Schedule::ZbH1, 4, 1, 12);
+  for (int first = 1; first < 4; ++first) {
+    const PlanShape shape = shape_without(6, 12, first + 2, {2, 3});
+    const Plan plan = add_communication(
+        add_reduce(drop_backward(add_lookups(compute, shape), first + 2), shape.blocks, shape.bucket_ends),
+        Pairs::Apart, 2);
+    EXPECT_NO_THROW(check_plan(plan, shape)) << first;
+    for (const RankPlan& row : plan) EXPECT_LE(most_unread(row), 4) << to_string(plan);
   }
 }
 
