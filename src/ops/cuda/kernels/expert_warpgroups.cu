@@ -25,14 +25,7 @@ namespace {
 
 constexpr int kGroupThreads = 4 * kWarp;
 constexpr int kMultiplying = kWarpsDown * kGroupThreads;
-constexpr int kCopyingWarp = kMultiplying / kWarp;
 constexpr int kBlockThreads = kMultiplying + kWarp;
-constexpr int kStripColumns = kLineBytes / static_cast<int>(sizeof(float));
-constexpr int kStrips = kTileColumns / kStripColumns;
-
-// Numbers of await_threads: of all threads that multiply; of a warpgroup, its index more than this.
-constexpr int kAllGroups = 1;
-constexpr int kOneGroup = 2;
 
 template <class T, class Out>
 struct BoxedOperands {
@@ -40,6 +33,16 @@ struct BoxedOperands {
   TensorMap gradients;  // only where gradients are the results
   Operands<T, Out> operands;
 };
+
+#if defined(TRIFOLD_HAS_WARPGROUPS)
+
+constexpr int kCopyingWarp = kMultiplying / kWarp;
+constexpr int kStripColumns = kLineBytes / static_cast<int>(sizeof(float));
+constexpr int kStrips = kTileColumns / kStripColumns;
+
+// Numbers of await_threads: of all threads that multiply; of a warpgroup, its index more than this.
+constexpr int kAllGroups = 1;
+constexpr int kOneGroup = 2;
 
 // The position in the ring of stages, which copies and products go round alike.
 struct Turn {
@@ -219,6 +222,8 @@ __device__ inline void compute_tiles(const BoxedOperands<T, Out>& boxed, const S
   }
   if constexpr (OverRows) await_boxes();
 }
+
+#endif
 
 template <class T, class Out, bool OverRows, bool RightAlong>
 __global__ void __launch_bounds__(kBlockThreads, 1)
