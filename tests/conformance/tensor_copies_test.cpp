@@ -136,7 +136,7 @@ TEST(TensorCopies, ABoxThatChangesWhileItIsWrittenIsNoNumber) {
   EXPECT_TRUE(std::isnan(tensor_after_write(false, true, 1)[2 * 40 + 16]));
 }
 
-// As the PTX ISA says of .add on f32 in global memory.
+// As the PTX ISA says of additions of f32 that are carried out in global memory.
 TEST(TensorCopies, SubnormalSumsBecomeZero) {
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   EXPECT_EQ(tensor_after_write(false, false, kTiny)[2 * 40 + 17], kTiny);

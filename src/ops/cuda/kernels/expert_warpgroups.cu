@@ -47,7 +47,7 @@ constexpr int kOneGroup = 2;
 // The position in the ring of stages, which copies and products go round alike.
 struct Turn {
   int stage = 0;
-  uint32_t parity = 0;  // of the number of rounds before
+  uint32_t parity = 0;  // parity of the number of earlier rounds
   __device__ void next() {
     if (++stage < kWarpgroupStages) return;
     stage = 0;
@@ -96,7 +96,7 @@ __device__ inline void copy_pieces(const BoxedOperands<T, Out>& boxed, const Sta
 // Clears the rows of a stage's slabs from `first` on. All threads that multiply call it.
 __device__ inline void clear_rows_from(SharedAddress stage, int first) {
   constexpr int kChunks = kRowBytes / 16;
-  const int chunks = (kSlab - first) * kChunks;  // of a slab
+  const int chunks = (kSlab - first) * kChunks;  // chunks to clear in a slab
 #pragma unroll 1
   for (int slab = 0; slab < kWarpsDown + kWarpsAcross; ++slab)
 #pragma unroll 1
@@ -154,7 +154,7 @@ __device__ inline void write_strip(SharedAddress buffer, const float (&sums)[8][
       for (int turn = 0; turn < 2; ++turn) {
         const float(&one)[4] = sums[first + j + turn * 2];
         const float(&other)[4] = sums[first + j + (turn ^ 1) * 2];
-        const int eight = j + (turn ^ odd) * 2;  // of the strip's columns
+        const int eight = j + (turn ^ odd) * 2;  // index of eight columns in the strip
         const int chunk = eight * 2 + lane % 4 / 2;
         store_shared(buffer + row * kLineBytes + (chunk ^ row % 8) * 16 + lane % 2 * 8,
                      odd != 0 ? other[half * 2] : one[half * 2],

@@ -11,7 +11,7 @@ namespace trifold::cuda {
 // The shared memory of a block that the launches ask for.
 constexpr int kWarpgroupStages = 4;
 constexpr int kStripBytes = 64 * kLineBytes;  // 64 rows of 32 gradients
-constexpr int kStripBuffers = 2;              // of each warpgroup
+constexpr int kStripBuffers = 2;              // each warpgroup has so many
 constexpr int kWarpgroupBytes = kWarpgroupStages * kStageBytes + kWarpsDown * kStripBuffers * kStripBytes;
 
 // The results of `operands` are the rows of the experts; w is [experts, columns, inner] if RightAlong, else [experts,

@@ -8,7 +8,7 @@
 //
 // The emulation copies as late as it may: when every thread waits. Until then the destination holds ones, as that of
 // copy_async does. A box that is written to global memory is copied when it is awaited; if its shared memory was
-// overwritten before, the numbers become NaN.
+// overwritten before, the elements become NaN.
 #pragma once
 
 #include "ops/cuda/kernels/warpgroup.cuh"
@@ -172,7 +172,7 @@ __device__ inline void copy_box(SharedAddress to, const TensorMap& map, const Bo
 #endif
 }
 
-// Starts to write a box to global memory or, with Add, to add it to what is there (f32; results below 2^-126 become
+// Starts to write a box to global memory or, with Add, to add it to the elements there (f32; results below 2^-126 become
 // zero). Threads that wrote the box have called publish_copies before a barrier with this thread.
 template <bool Add>
 __device__ inline void write_box(const TensorMap& map, const BoxPlace& to, SharedAddress from) {
