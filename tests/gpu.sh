@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What a machine with an NVIDIA GPU can show, in calls of at most 8 minutes each, of which each is of use alone:
 #
-#   first   whether it works and where it stands, in less than 7 minutes: the libraries, what the card reaches, operations
-#           and products against the processor, products of experts to the last bit, three steps of GPT-2 124M, most of what no card has run since the last
-#           visit (tests/gpu/since.sh), kernels against the copy, steps of GPT-2 1558M
+#   first   whether it works and where it stands, in less than 7 minutes: the libraries, what the card reaches, products
+#           of experts to the last bit, operations and products against the processor, three steps of GPT-2 124M, most of
+#           what no card has run since the last visit (tests/gpu/since.sh), kernels against the copy, steps of GPT-2 1558M
 #   speed   how fast: steps of three sizes, with measured algorithms and on 8 bits, their forecasts, the five slowest
 #           kernels under the profiler, the probe (tests/cuda/cuda_probe.cpp)
 #   final   that training is right: curves beside the processor's, recommenders, graphs, races, parity of meshes
@@ -98,15 +98,15 @@ run_build() {
 first() {
   part "NVIDIA's libraries" 10 found_libraries
   part "What products reach" 25 products
+  part "Products of experts, to the last bit and their speed" 25 expert_products
   part "Every operation against the processor" 60 limited "$tests/cuda/cuda_ops"
-  part "Products and attention against f64" 45 limited "$tests/cuda/cuda_products"
-  part "Products of experts, to the last bit and their speed" 18 expert_products
+  part "Products and attention against f64" 40 limited "$tests/cuda/cuda_products"
   part "Three steps of GPT-2 124M" 20 three_steps
   for way in all_gather p2p; do
     part "Two context ranks on the card, $way in blocks of cuDNN" 25 context_blocks "$way"
   done
   part "Muon and moments in bf16 follow the processor" 25 other_updates
-  part "Windows and sinks follow the processor" 20 windows
+  part "Windows and sinks follow the processor" 18 windows
   part "Adapters on frozen weights follow the processor" 20 adapters
   part "8 bits in blocks follow the processor" 25 narrow_factors
   part "Memory-bound kernels, at least 0.8 of the copy" 45 kernels
@@ -166,7 +166,7 @@ meshes() {
       --cp-comm-type "$way"
   done
   part "Activations that leave the card change no bit" 50 activations_leave
-  part "Products of experts, to the last bit and their speed" 40 expert_products
+  part "Products of experts, to the last bit and their speed" 25 expert_products
   part "Step of a mixture of experts, 8 of width 1024" 60 step experts-1024 12 1024 16 8 "${experts[@]:2}"
 }
 

@@ -6,7 +6,8 @@ usage: kernel_gates.py [--list] [--resources-only] [--gates FILE] MODULE
 MODULE is a built trifold_cuda.so. For each kernel and architecture in it: registers and shared memory determine the
 warps per multiprocessor, the stack must be as small as the table says, and for streaming kernels the disassembly gives
 the number of a thread's 16-byte loads that are issued before the first is used. Rows that begin with "count" say how
-often an instruction is in a kernel's code. A kernel without a row fails, and so does a row without a kernel. --list prints the values of each row's kernels; --resources-only skips the disassembly.
+often an instruction is in a kernel's code. A kernel without a row fails, and so does a row without a kernel.
+--list prints the values of each row's kernels; --resources-only skips the disassembly.
 
 cuobjdump and nvdisasm of CUDA 12.8 or newer are looked for on PATH, in /usr/local/cuda/bin, in build/kernel_tools, where
 tests/run.sh installs them, and among Python's packages (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm).
@@ -145,13 +146,16 @@ def broken_counts(counts, kernels, code):
         counted = [kernel for kernel in kernels if kernel.file == count.file and fits(kernel.name, count.kernel)
                    and kernel.architecture == count.architecture]
         if not counted:
-            yield f"{count.file}: {count.kernel}: no kernel of the module is of this row, for {count.architecture}"
+            yield f"{count.file}: {count.kernel}: no kernel in the module matches this row, for {count.architecture}"
         for kernel in counted:
-            operations = [operation.split(".")[0] for _, operation, _ in
-                          instructions(code.get((kernel.architecture, kernel.symbol), []))]
-            if (times := operations.count(count.instruction)) != count.times:
-                yield (f"{kernel.file}: {kernel.name}, {kernel.architecture}: {count.instruction} is there {times} times, "
-                       f"{count.times} are wanted")
+            lines = code.get((kernel.architecture, kernel.symbol))
+            if lines is None:
+                yield f"{kernel.file}: {kernel.name}, {kernel.architecture}: nvdisasm showed no machine code"
+                continue
+            times = [operation.split(".")[0] for _, operation, _ in instructions(lines)].count(count.instruction)
+            if times != count.times:
+                yield (f"{kernel.file}: {kernel.name}, {kernel.architecture}: {count.instruction} occurs {times} time(s), "
+                       f"expected {count.times}")
 
 
 def broken_gates(kernel, row, warps, loads):
@@ -194,7 +198,8 @@ def main():
     code = disassemble(tools, options.module, {(kernel.architecture, kernel.symbol) for kernel in taken_apart})
     loads = {which: loads_in_flight(lines) for which, lines in code.items()}
     if not options.resources_only:
-        wrong += broken_counts([count for count in counts if any(kernel.architecture == count.architecture for kernel, _ in gated)],
+        built = {kernel.architecture for kernel, _ in gated}
+        wrong += broken_counts([count for count in counts if count.architecture in built],
                                [kernel for kernel, _ in gated], code)
     reached = {}
     for kernel, row in gated:
@@ -203,7 +208,7 @@ def main():
         wrong += [f"{kernel.file}: {kernel.name}, {kernel.architecture}: {what}"
                   for what in broken_gates(kernel, row, warps, in_flight)]
         reached.setdefault(row, []).append((warps, kernel.shared, kernel.stack, in_flight))
-    wrong += [f"{row.file}: {row.kernel}: no kernel of the module is of this row" for row in rows if row not in reached]
+    wrong += [f"{row.file}: {row.kernel}: no kernel in the module matches this row" for row in rows if row not in reached]
     if options.list:
         print(f"{'warps':>11} {'shared':>6} {'stack':>5} {'loads':>7}  row")
         for row, found in reached.items():

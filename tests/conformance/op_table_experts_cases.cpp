@@ -207,10 +207,10 @@ void tiled_products(OpRun& run) {
     const Tensor dy = run.in({rows, n}, normal(rows * n, 3));
     run.ops().expert_product(run.stream(), run.out({rows, n}), x, w, begins, true);
     run.ops().expert_product(run.stream(), run.out({rows, k}), dy, w, begins, false);
-    const bool accumulate = n > 8;
-    run.ops().expert_product_weight(
-        run.stream(), run.out(run.wide(), weights, before_sum(normal(weights.elements(), 4), accumulate)), dy,
-        x, begins, accumulate);
+    for (const bool accumulate : {true, false})
+      run.ops().expert_product_weight(
+          run.stream(), run.out(run.wide(), weights, before_sum(normal(weights.elements(), 4), accumulate)),
+          dy, x, begins, accumulate);
   }
 }
 

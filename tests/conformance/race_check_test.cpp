@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <vector>
 
 #include "conformance/race_report.h"
 #include "conformance/racy_kernels.h"
@@ -102,6 +103,12 @@ TEST_F(RaceChecks, BoxesAreOrderedByTheirPhasesAlone) {
     EXPECT_FALSE(races.empty()) << static_cast<int>(mistake);
     for (const Race& race : races) EXPECT_TRUE(race.shared);
   }
+}
+
+TEST_F(RaceChecks, OperandsAreReadUntilTheirProductIsAwaited) {
+  const std::vector<Bfloat16> from(2 * 64 * 64, Bfloat16(1.0));
+  const auto races = expect_found([&](bool right) { multiply_boxes(right, to_.data(), from.data()); });
+  EXPECT_TRUE(races[0].shared);
 }
 
 // Launches follow each other: what one wrote the next may read and write.

@@ -108,8 +108,47 @@ __global__ void boxes_kernel(BoxMistake mistake, const __grid_constant__ cuda::T
   if (adds) to[threadIdx.x] = sum + last;
 }
 
+__global__ void products_kernel(bool right, const __grid_constant__ cuda::TensorMap map, float* to) {
+  constexpr int kSlabBytes = 64 * 128, kGroup = 128, kBoxes = 2;
+  alignas(1024) __shared__ unsigned char left[kSlabBytes];
+  alignas(1024)
+      __shared__ unsigned char ones[4 * kSlabBytes];  // the right operand, whose numbers do not matter
+  __shared__ uint64_t full, free;
+  if (threadIdx.x == 0) {
+    cuda::init_phases(&full, 1);
+    cuda::init_phases(&free, kGroup / 32);
+    cuda::publish_phases();
+  }
+  __syncthreads();
+  if (threadIdx.x == kGroup)
+    for (int i = 0; i < kBoxes; ++i) {
+      cuda::await_phase(&free, static_cast<uint32_t>(i + 1) % 2);
+      cuda::arrive_expecting(&full, kSlabBytes);
+      cuda::copy_box(cuda::shared_address(left), map, {0, 0, i}, &full);
+    }
+  if (threadIdx.x >= kGroup) return;
+  cuda::WarpgroupSums sums = {};
+  for (int i = 0; i < kBoxes; ++i) {
+    cuda::await_phase(&full, static_cast<uint32_t>(i) % 2);
+    cuda::begin_products();
+    cuda::begin_product<Bfloat16, true, true>(sums, {cuda::shared_address(left), kSlabBytes},
+                                              {cuda::shared_address(ones), kSlabBytes});
+    cuda::commit_products();
+    if (right) cuda::await_products<0>();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0 && i + 1 < kBoxes) cuda::arrive(&free);
+    if (!right) cuda::await_products<0>();
+  }
+  to[threadIdx.x] = sums[0][0][0];
+}
+
 }  // namespace
 
+void multiply_boxes(bool right, float* to, const Bfloat16* from) {
+  cuda::TensorMap map;
+  cuda::make_tensor_map(map, from, {64, 64, 2}, 64);
+  TRIFOLD_LAUNCH(products_kernel, dim3(1), dim3(160), 0, nullptr, right, map, to);
+}
 void sum_boxes(BoxMistake mistake, float* to, const float* from) {
   cuda::TensorMap map;
   cuda::make_tensor_map(map, from, {32, 8, 2}, 8);

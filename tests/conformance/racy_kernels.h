@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/float16.h"
+
 namespace trifold::conformance {
 
 // `right` selects the correct variant. All have blocks of 64 threads.
@@ -23,7 +25,7 @@ void count_threads(bool right, int64_t* to);
 // barrier.
 void bytes_of_words(bool right, uint8_t* to);
 
-// A warp adds two boxes of f32 up, which its block's other warp starts to copy, one after the other, to the same memory:
+// One warp sums two boxes of f32 that the block's other warp copies, one after the other, to the same memory:
 // to[32] = the sums of the columns of from [2, 8, 32] and 1, which the other warp passes on.
 enum class BoxMistake {
   None,
@@ -33,5 +35,8 @@ enum class BoxMistake {
   TooFewThreads,    // the barrier before the 1 is read is of the reading warp alone
 };
 void sum_boxes(BoxMistake mistake, float* to, const float* from);
+// A warpgroup multiplies two boxes of bf16, [2, 64, 64], which another warp copies to the same memory; the mistake: it says
+// that the first is free before its product has ended.
+void multiply_boxes(bool right, float* to, const Bfloat16* from);
 
 }  // namespace trifold::conformance

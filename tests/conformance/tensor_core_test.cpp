@@ -1,7 +1,9 @@
 // The emulation of tensor cores against the tables of NVIDIA's PTX ISA, and products of experts that use them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -332,6 +334,30 @@ TEST_P(ExpertProducts, GradientsDoNotDependOnTheOrderOfThreads) {
   constexpr size_t kOne = kDown * kAcross;
   EXPECT_EQ(results[0][kOne], 0.25F);  // of an expert without rows
   EXPECT_NE(results[0][0], 0.25F);
+}
+
+// Gradients of two experts with 70 and 5 rows, where the factors of some rows behind `finite` are NaN.
+std::vector<float> gradients_beside_nan(ProductUnit unit, int64_t finite, int64_t all) {
+  constexpr int64_t kDown = 72, kAcross = 40;
+  auto dy = rounded<Bfloat16>(normal(all * kDown, 1)), x = rounded<Bfloat16>(normal(all * kAcross, 2));
+  const Bfloat16 nan(std::numeric_limits<double>::quiet_NaN());
+  std::fill(dy.begin() + finite * kDown, dy.end(), nan);
+  std::fill(x.begin() + finite * kAcross, x.end(), nan);
+  const std::vector<int32_t> first{0, 70, 75};
+  std::vector<float> dw(2 * kDown * kAcross);
+  EXPECT_TRUE(cuda::grouped_product_weight<Bfloat16>(nullptr, unit, dw.data(), dy.data(), x.data(),
+                                                     first.data(), all, 2, kDown, kAcross, false));
+  return dw;
+}
+
+// Tensors may have more rows than the experts: these, and the next expert's, are not read into a sum.
+TEST_P(ExpertProducts, GradientsDoNotSeeRowsBehindTheExpert) {
+  const std::vector<float> right = gradients_beside_nan(GetParam(), 75, 75);
+  EXPECT_EQ(gradients_beside_nan(GetParam(), 75, 83), right);
+  const std::vector<float> beside = gradients_beside_nan(GetParam(), 70, 75);
+  const auto half = static_cast<std::ptrdiff_t>(right.size() / 2);
+  EXPECT_TRUE(std::equal(right.begin(), right.begin() + half, beside.begin()));
+  EXPECT_NE(beside.back(), beside.back());
 }
 
 TEST_P(ExpertProducts, WhatFitsNoTensorCoreIsLeftToOthers) {

@@ -56,15 +56,15 @@ class Experts {
                                           false),
           "the product is not one for tensor cores");
   }
-  void product_dw(ProductUnit unit) {
+  void product_dw(ProductUnit unit, bool accumulate) {
     check(cuda::grouped_product_weight<Bfloat16>(native(), unit, dw_.as<float>(), dy_.as<Bfloat16>(),
                                                  x_.as<Bfloat16>(), first_.as<int32_t>(), all_, experts(), n_,
-                                                 k_, true),
+                                                 k_, accumulate),
           "the product is not one for tensor cores");
   }
 
   // The three by the library, an expert at a time.
-  void by_library() {
+  void by_library(bool accumulate) {
     int64_t begin = 0;
     for (int64_t e = 0; e < experts(); ++e) {
       const int64_t end = begin + rows_[static_cast<size_t>(e)];
@@ -74,24 +74,49 @@ class Experts {
         const Tensor x = x_.rows(begin, end), dy = dy_.rows(begin, end);
         ops_.gemm(stream_, y_.rows(begin, end), x, false, w, true, 1, 0);
         ops_.gemm(stream_, dx_.rows(begin, end), dy, false, w, false, 1, 0);
-        ops_.gemm(stream_, dw, dy, true, x, false, 1, 1);
+        ops_.gemm(stream_, dw, dy, true, x, false, 1, accumulate ? 1 : 0);
+      } else if (!accumulate) {
+        ops_.fill(stream_, dw, 0);
       }
       begin = end;
     }
   }
 
-  // Compares what `work` leaves in y, dx and dw, which begins with ones, with what the library does.
+  // Whether the unit computes products as itself: the driver makes the tensor maps of warpgroups.
+  bool has_maps(ProductUnit unit, const char* name) {
+    if (unit != ProductUnit::Warpgroup) return true;
+    for (const int error : {cuda::tensor_map_error(x_.as<Bfloat16>(), k_, all_, 1),
+                            cuda::tensor_map_error(dy_.as<Bfloat16>(), n_, all_, 1),
+                            cuda::tensor_map_error(w_.as<Bfloat16>(), k_, n_, experts()),
+                            cuda::tensor_map_error(dw_.as<float>(), k_, n_, experts())})
+      if (error != 0) {
+        std::printf(
+            "%-10s WRONG: the driver makes no tensor map (CUresult %d; -1: it has no such function)\n", name,
+            error);
+        return false;
+      }
+    return true;
+  }
+
+  // Compares y, dx and dw, to which gradients are added or not, with what the library computes. All begin with ones.
   int compare(ProductUnit unit, const char* name) {
+    if (!has_maps(unit, name)) return 1;
+    return compare(unit, name, true) | compare(unit, name, false);
+  }
+  int compare(ProductUnit unit, const char* name, bool accumulate) {
+    std::printf("%-10s n %5ld k %5ld, gradients %s:\n", name, static_cast<long>(n_), static_cast<long>(k_),
+                accumulate ? "added" : "written");
+    std::fflush(stdout);  // a fault of the card ends the program
     const std::vector<Tensor> results{y_, dx_, dw_};
     std::vector<std::vector<std::byte>> expected;
     for (const bool library : {true, false}) {
       for (const Tensor& each : results) ops_.fill(stream_, each, 1);
       if (library) {
-        by_library();
+        by_library(accumulate);
       } else {
         product(unit);
         product_dx(unit);
-        product_dw(unit);
+        product_dw(unit, accumulate);
       }
       if (library)
         for (const Tensor& each : results) expected.push_back(to_host(each));
@@ -117,11 +142,27 @@ class Experts {
     return wrong;
   }
 
+  // Prints what additions of zero do to subnormal gradients.
+  void show_subnormal(ProductUnit unit, const char* name) {
+    constexpr float kTiny = 1e-40F;
+    ops_.fill(stream_, dw_, kTiny);
+    product_dw(unit, true);
+    const auto bytes = to_host(dw_);
+    size_t kept = 0, cleared = 0;
+    for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+      float number = 0;
+      std::memcpy(&number, &bytes[at], sizeof number);
+      kept += number == kTiny ? 1 : 0;
+      cleared += number == 0 ? 1 : 0;
+    }
+    std::printf("%-10s subnormal gradients: %zu kept, %zu became zero\n", name, kept, cleared);
+  }
+
   void time(ProductUnit unit, const char* name) {
     const double flops =
         2 * static_cast<double>(all_) * static_cast<double>(n_) * static_cast<double>(k_) * 1e-12;
     const double y = seconds([&] { product(unit); }), dx = seconds([&] { product_dx(unit); }),
-                 dw = seconds([&] { product_dw(unit); });
+                 dw = seconds([&] { product_dw(unit, true); });
     std::printf("%-10s n %5ld k %5ld: y %4.0f, dx %4.0f, dw %4.0f TFLOP/s\n", name, static_cast<long>(n_),
                 static_cast<long>(k_), flops / y, flops / dx, flops / dw);
     std::fflush(stdout);
@@ -204,6 +245,11 @@ int run_expert_probe() {
                            {ProductUnit::Warpgroup, "warpgroups"}})
     if (each.unit <= *best) units.push_back(each);
   int wrong = 0;
+  {
+    Experts experts({3, 0}, 8, 24);  // smaller than a box in every extent
+    for (const auto& [unit, name] : units) wrong |= experts.compare(unit, name);
+    for (const auto& [unit, name] : units) experts.show_subnormal(unit, name);
+  }
   {
     Experts experts({0, 300, 7, 1000}, 520, 712);
     for (const auto& [unit, name] : units) wrong |= experts.compare(unit, name);

@@ -92,7 +92,7 @@ void begin_product(float* d, const SharedMatrix& left, const SharedMatrix& right
   see_reads(left, 64, me, code);
   see_reads(right, 256, me, code);
   AsyncWork& work = work_of_current();
-  work.products.push_back({d, left, right, wide, {}, work.product_group});
+  work.products.push_back({d, left, right, wide, {}, work.product_group, code});
   work.products.back().result = product_of(work.products.back(), me);
 }
 
@@ -103,7 +103,10 @@ void await_products(unsigned pending) {
   size_t done = 0;
   for (const Product& product : work.products) {
     if (product.group + pending >= work.product_group) break;
-    const auto again = product_of(product, current_thread() % 128);
+    const unsigned me = current_thread() % 128;
+    const auto again = product_of(product, me);
+    see_reads(product.left, 64, me, product.code);  // the operands are read until now
+    see_reads(product.right, 256, me, product.code);
     for (size_t i = 0; i < again.size(); ++i)
       product.d[i] += again[i] == product.result[i] ? again[i] : std::numeric_limits<float>::quiet_NaN();
     ++done;

@@ -26,6 +26,7 @@ struct Product {
   float (*wide)(uint16_t);
   std::array<float, 128> result;  // with the operands as they were when it began
   uint32_t group;
+  const void* code;
 };
 
 constexpr int kBoxRowBytes = 128;

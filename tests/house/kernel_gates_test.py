@@ -96,7 +96,7 @@ class KernelGates(unittest.TestCase):
                  "stream<true>, sm_90a: 1 16-byte loads in flight, at least 4 are wanted"),
                 ("0 128 -", "0 0 -", "on_stack, sm_90a: 128 bytes of stack"),
                 ("256 48 33792", "256 56 33792", "crowded, sm_90a: 48 warps at a time, at least 56 are wanted"),
-                ("crowded   sm_90a BAR 1", "crowded   sm_90a BAR 2", "crowded, sm_90a: BAR is there 1 times, 2 are wanted"),
+                ("crowded   sm_90a BAR 1", "crowded   sm_90a BAR 2", "crowded, sm_90a: BAR occurs 1 time(s), expected 2"),
                 ("33792", "32768", "crowded, sm_90a: 33792 bytes of shared memory, at most 32768")):
             with self.subTest(said=said):
                 self.assertIn(before, RIGHT)
@@ -108,8 +108,8 @@ class KernelGates(unittest.TestCase):
         lines = self.broken(RIGHT.replace("probe crowded", "probe lonely"))
         self.assertEqual(len(lines), 3)
         self.assertIn("crowded, sm_90a: no gate; enter the kernel in", lines[0])
-        self.assertIn("lonely: no kernel of the module is of this row, for sm_90a", lines[1])
-        self.assertIn("lonely: no kernel of the module", lines[2])
+        self.assertIn("lonely: no kernel in the module matches this row, for sm_90a", lines[1])
+        self.assertIn("lonely: no kernel in the module", lines[2])
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ constexpr int64_t kSortTile = 2048;      // keys that a block counts
 constexpr int64_t kSortDigits = 512;     // values of a digit
 constexpr size_t kSortListsAtOnce = 32;  // lists in one launch
 
-// Holds, for the lists of one launch, the counts of each digit in each tile and in all tiles, twice. `keys` are the lengths of
-// the lists in the order in which they are sorted.
+// Holds, for the lists of one launch, the counts of each digit in each tile and in all tiles, twice. `keys` are the
+// lengths of the lists in the order in which they are sorted.
 inline size_t sort_workspace(std::span<const int64_t> keys) {
   int64_t most = 0;
   for (size_t begin = 0; begin < keys.size(); begin += kSortListsAtOnce) {

@@ -50,11 +50,13 @@ __device__ inline int64_t row_of(uint64_t key) { return static_cast<int64_t>(key
 // Rows of dy that a thread loads before it adds the first of them: an SM has few threads, which must keep the
 // memory busy.
 constexpr int kAhead = 4;
-// With at most so many rows a warp takes as many strips at once instead: most ids of a text have one row or two.
+// With at most kFewest rows a warp takes kStripsAtOnce strips instead: most ids of a text have one row or two.
 constexpr int kFewest = 2;
+constexpr int kStripsAtOnce = 2;
 
 // Adds the rows row(0), row(1), ... row(count - 1) of dy to `sums`, for one pack of columns of each of Strips strips, which
-// are `apart` elements apart; none of a strip whose `here` is 0. Rows rows are loaded at once, and then added. Whole: rows
+// are `apart` elements apart; none of a strip whose `here` is 0. `Rows` rows are loaded before the first is
+// added. Whole: rows
 // consist of whole, aligned packs.
 template <bool Whole, int Strips, int Rows, class T, class Row>
 __device__ inline void add_rows(Accumulate<T> (&sums)[Strips][kPerPack<T>], const T* dy, Row row,
@@ -87,7 +89,7 @@ struct ColumnStrips {
   int64_t columns, first, step;
 };
 
-// Adds `count` rows of dy, whose numbers the lanes hold, to the row `out` of the table: Strips strips of columns at a time.
+// Adds `count` rows of dy, whose indices the lanes hold, to the row `out` of the table: Strips strips of columns at a time.
 template <bool Whole, int Strips, int Rows, class T>
 __device__ inline void add_to_row(Accumulate<T>* out, const T* dy, uint32_t row_of_lane, int count,
                                   const ColumnStrips& strips) {
@@ -139,7 +141,7 @@ __device__ inline void add_few(Accumulate<T>* dtable, const T* dy, const Sorted&
   const auto row = static_cast<uint32_t>(row_of(mine));
   Accumulate<T>* const out = dtable + id * strips.columns;
   if (Whole && count <= kFewest)  // odd shapes would need more registers than there are
-    add_to_row<true, kFewest, kFewest>(out, dy, row, count, strips);
+    add_to_row<true, kStripsAtOnce, kFewest>(out, dy, row, count, strips);
   else
     add_to_row<Whole, 1, kAhead>(out, dy, row, count, strips);
 }

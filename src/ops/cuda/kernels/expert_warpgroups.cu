@@ -44,7 +44,7 @@ constexpr int kStrips = kTileColumns / kStripColumns;
 constexpr int kAllGroups = 1;
 constexpr int kOneGroup = 2;
 
-// The position in the ring of stages, which copies and products go round alike.
+// The position in the ring of stages: copies and products advance through it in the same way.
 struct Turn {
   int stage = 0;
   uint32_t parity = 0;  // parity of the number of earlier rounds
@@ -123,6 +123,7 @@ __device__ inline void multiply_pieces(WarpgroupSums& sums, const Tiles<OverRows
     const SharedAddress stage = stages.at(turn);
     await_phase(stages.full + turn.stage, turn.parity);
     if (OverRows && left < kSlab) clear_rows_from(stage, left);
+    __syncwarp();  // products need the whole warp, whose first lane may have taken a branch of its own
     begin_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -267,8 +268,8 @@ bool warpgroup_product(CudaStream stream, const Operands<T, T>& operands, int64_
   BoxedOperands<T, T> boxed{{}, {}, {}, operands};
   const TensorExtents weights{RightAlong ? sizes.inner : sizes.columns,
                               RightAlong ? sizes.columns : sizes.inner, sizes.experts};
-  if (!make_tensor_map(boxed.left, operands.left, {sizes.inner, rows, 1}, kSlab) ||
-      !make_tensor_map(boxed.right, operands.right, weights, kSlab))
+  if (make_tensor_map(boxed.left, operands.left, {sizes.inner, rows, 1}, kSlab) != 0 ||
+      make_tensor_map(boxed.right, operands.right, weights, kSlab) != 0)
     return false;
   launch<false, RightAlong>(stream, boxed, most_tiles);
   return true;
@@ -279,13 +280,21 @@ bool warpgroup_product_weight(CudaStream stream, const Operands<T, float>& opera
                               int64_t most_tiles) {
   const Sizes& sizes = operands.sizes;
   BoxedOperands<T, float> boxed{{}, {}, {}, operands};
-  if (!make_tensor_map(boxed.left, operands.left, {sizes.rows, rows, 1}, kSlab) ||
-      !make_tensor_map(boxed.right, operands.right, {sizes.columns, rows, 1}, kSlab) ||
-      !make_tensor_map(boxed.gradients, operands.out, {sizes.columns, sizes.rows, sizes.experts}, kSlab))
+  if (make_tensor_map(boxed.left, operands.left, {sizes.rows, rows, 1}, kSlab) != 0 ||
+      make_tensor_map(boxed.right, operands.right, {sizes.columns, rows, 1}, kSlab) != 0 ||
+      make_tensor_map(boxed.gradients, operands.out, {sizes.columns, sizes.rows, sizes.experts}, kSlab) != 0)
     return false;
   launch<true, false>(stream, boxed, most_tiles);
   return true;
 }
+
+template <class T>
+int tensor_map_error(const T* data, int64_t columns, int64_t rows, int64_t matrices) {
+  TensorMap map;
+  return make_tensor_map(map, data, {columns, rows, matrices}, kSlab);
+}
+template int tensor_map_error<Bfloat16>(const Bfloat16*, int64_t, int64_t, int64_t);
+template int tensor_map_error<float>(const float*, int64_t, int64_t, int64_t);
 
 #define INSTANTIATE(T)                                                                            \
   template bool warpgroup_product<T, true>(CudaStream, const Operands<T, T>&, int64_t, int64_t);  \

@@ -456,7 +456,8 @@ void expert_product_weight(CudaStream stream, Accumulate<T>* dw, const T* dy, co
                            bool accumulate);
 
 // The unit that executes a tensor-core instruction, and the shared memory of a block: warps, with 96 KiB
-// (WarpInLittleMemory) or 144 KiB (Warp), or warpgroups with 224 KiB. A device that supports a unit also supports the
+// (WarpInLittleMemory) or 144 KiB (Warp), or warpgroups with 224 KiB
+// and up to 2 KiB of static memory. A device that supports a unit also supports the
 // units listed before it.
 enum class ProductUnit { WarpInLittleMemory, Warp, Warpgroup };
 
@@ -467,8 +468,8 @@ std::optional<ProductUnit> unit_for(int major, int shared, bool for_90a);
 
 // expert_product and expert_product_weight on tensor cores, for 16-bit T (expert_products.cu). Return false, and
 // enqueue nothing, unless the device has the unit, all addresses are multiples of 16 and the numbers of columns are
-// multiples of 8. rows, experts, m, n, k < 2^31. Warpgroups become warps where the driver makes no tensor maps. Gradients
-// that warpgroups add to and that are below 2^-126 become zero.
+// multiples of 8. rows, experts, m, n, k < 2^31. If the driver cannot make tensor maps, warps are used in place of
+// warpgroups. Where warpgroups add to gradients, subnormal operands and results (magnitude below 2^-126) become zero.
 template <class T>
 bool grouped_product(CudaStream stream, ProductUnit unit, T* y, const T* x, const T* w, const int32_t* first,
                      int64_t rows, int64_t experts, int64_t n, int64_t k, bool transposed);
@@ -476,6 +477,11 @@ template <class T>
 bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, const T* dy, const T* x,
                             const int32_t* first, int64_t rows, int64_t experts, int64_t m, int64_t n,
                             bool accumulate);
+
+// 0 if the driver makes the tensor map that warpgroups need of [matrices, rows, columns], for Bfloat16 and float; else its
+// error, or -1 if it makes none.
+template <class T>
+int tensor_map_error(const T* data, int64_t columns, int64_t rows, int64_t matrices);
 
 // ---- the choices of a mixture of experts (choices.cu) ----
 // The padding among tokens, whose choices do not count: tokens where of_token [T] is not 0; null: no padding.

@@ -197,7 +197,8 @@ __device__ inline void add_to_count(uint32_t* count, uint32_t amount) {
 #endif
 }
 
-// Counts the digits of the next pass in the tiles that keys are moved to. Sums of whole numbers have one value in any order.
+// Counts the digits of the next pass in the tiles that keys are moved to. Integer sums do not depend on the
+// order.
 // Lanes with the same digit and tile add once.
 __device__ inline void count_next(const NextCounts& next, const Keys& keys,
                                   const uint32_t (&positions)[kRounds]) {

@@ -60,27 +60,29 @@ inline EncodeTensorMap encode_tensor_map() {
 }
 #endif
 
-// Whether the map could be made. `data` and the length of a row must be multiples of 16 bytes, no extent 0.
+// Makes the map; 0, or the driver's error (CUresult), or kNoTensorMaps. `data` and the length of a row must be multiples of
+// 16 bytes, no extent 0.
+constexpr int kNoTensorMaps = -1;
 template <class T>
-bool make_tensor_map(TensorMap& map, const T* data, const TensorExtents& extents, int box_rows) {
+int make_tensor_map(TensorMap& map, const T* data, const TensorExtents& extents, int box_rows) {
   constexpr int kBoxColumns = kLineBytes / static_cast<int>(sizeof(T));
 #if defined(TRIFOLD_CUDA_EMULATION)
   map = {const_cast<T*>(data),
          static_cast<int>(sizeof(T)),
          {extents.columns, extents.rows, extents.matrices},
          {kBoxColumns, box_rows, 1}};
-  return true;
+  return 0;
 #else
   const EncodeTensorMap encode = encode_tensor_map();
-  if (encode == nullptr) return false;
+  if (encode == nullptr) return kNoTensorMaps;
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(extents.columns), static_cast<cuuint64_t>(extents.rows),
                              static_cast<cuuint64_t>(extents.matrices)};
   const cuuint64_t strides[] = {dims[0] * sizeof(T), dims[0] * dims[1] * sizeof(T)};
   const cuuint32_t box[] = {kBoxColumns, static_cast<cuuint32_t>(box_rows), 1};
   const cuuint32_t steps[] = {1, 1, 1};
-  return encode(&map, kTensorMapType<T>, 3, const_cast<T*>(data), dims, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return static_cast<int>(encode(&map, kTensorMapType<T>, 3, const_cast<T*>(data), dims, strides, box, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 #endif
 }
 
@@ -172,8 +174,8 @@ __device__ inline void copy_box(SharedAddress to, const TensorMap& map, const Bo
 #endif
 }
 
-// Starts to write a box to global memory or, with Add, to add it to the elements there (f32; results below 2^-126 become
-// zero). Threads that wrote the box have called publish_copies before a barrier with this thread.
+// Starts to write a box to global memory or, with Add, to add it to the elements there (f32; subnormal operands and results
+// become zero). Threads that wrote the box have called publish_copies before a barrier with this thread.
 template <bool Add>
 __device__ inline void write_box(const TensorMap& map, const BoxPlace& to, SharedAddress from) {
 #if defined(TRIFOLD_CUDA_EMULATION)
