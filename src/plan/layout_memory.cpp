@@ -36,10 +36,10 @@ using MixedNeeds = Mixed<BlockNeeds>;
 using MixedWeights = Mixed<BlockWeights>;
 
 // Needs of a micro-batch on a stage: of layers with I and W or, if the schedule has no I, with B; of B where the schedule
-// has I too; of layers without a backward, if there are some.
+// has I too; of layers without a backward, if any.
 struct LayerNeeds {
   MixedNeeds kept;
-  std::optional<MixedNeeds> whole, passing;
+  std::optional<MixedNeeds> whole, forward_only;
 };
 
 class MixedLayers {
@@ -112,16 +112,17 @@ class RankNeeds {
       beside = std::max(beside, most(of, &StageNeeds::beside, stage, which));
     };
     for (const StageFlight& use : flight_) {
-      bytes += use.slots * passed_on(use.stage) * message;
-      if (needs.passing && (layers_.count(use.stage, Which::ForwardOnly) > 0 || !has_backward(use.stage)))
-        reuse(*needs.passing, use.stage, Which::ForwardOnly);
+      bytes += use.slots * outputs_kept(use.stage) * message;
+      if (needs.forward_only &&
+          (layers_.count(use.stage, Which::ForwardOnly) > 0 || !has_backward(use.stage)))
+        reuse(*needs.forward_only, use.stage, Which::ForwardOnly);
       if (!has_backward(use.stage)) continue;
       bytes += use.slots * sum(needs.kept, &StageNeeds::keep, use.stage, Which::WithBackward) +
                use.pending * sum(needs.kept, &StageNeeds::held, use.stage, Which::WithBackward);
       reuse(needs.kept, use.stage, Which::WithBackward);
       if (needs.whole) reuse(*needs.whole, use.stage, Which::WithBackward);
     }
-    return bytes + (blocks_with_backward(needs.kept.blocks().parts) > 1 ? 2 : 1) * flow + scratch + beside +
+    return bytes + gradient_arenas(needs.kept.blocks().parts) * flow + scratch + beside +
            messages() * message;
   }
 
@@ -137,7 +138,9 @@ class RankNeeds {
     double now = 0, most = 0;
     for (const InFlightEvent& event : events) {
       const auto chunk = static_cast<size_t>(event.chunk);
-      const double layers = layers_.count(flight_[chunk].stage);
+      const int stage = flight_[chunk].stage;
+      if (!has_backward(stage)) continue;
+      const double layers = layers_.count(stage, Which::WithBackward);
       const double keep = stages[chunk].keep.of(layers), held = stages[chunk].held.of(layers);
       if (event.kind == ActionKind::F) now += keep;
       if (event.kind == ActionKind::I) now += held;
@@ -185,18 +188,24 @@ class RankNeeds {
     return is_read_here ? flight_[index + 1].slots : 1;
   }
 
-  // A single one needs one arena for its gradients, others alternate between two.
-  double blocks_with_backward(int head_parts) const {
-    double blocks = 0;
-    for (const StageFlight& use : flight_)
-      blocks += layers_.count(use.stage, Which::WithBackward) + layers_.heads_of(use.stage, head_parts) +
-                (use.stage == 0 && !layers_.has_forward_only() ? 1 : 0);
-    return blocks;
+  // The blocks of a stage alternate between two arenas for their gradients; blocks with odd indices take the second one,
+  // which is not needed if none of them has a backward.
+  int gradient_arenas(int head_parts) const {
+    for (const StageFlight& use : flight_) {
+      const int embedding = use.stage == 0 ? 1 : 0;
+      const auto forward_only = static_cast<int>(layers_.count(use.stage, Which::ForwardOnly)) +
+                                (layers_.has_forward_only() ? embedding : 0);
+      const auto blocks =
+          static_cast<int>(layers_.count(use.stage)) + embedding + layers_.heads_of(use.stage, head_parts);
+      const bool has_odd = blocks - forward_only > 1 || (blocks - forward_only == 1 && forward_only % 2 == 1);
+      if (has_backward(use.stage) && has_odd) return 2;
+    }
+    return 1;
   }
 
   // The outputs that blocks without a backward leave in a slot. There is one at a time, none of the stage's last block if
   // that is sent; the needs of first stages include an embedding's.
-  int passed_on(int stage) const {
+  int outputs_kept(int stage) const {
     const double layers = layers_.count(stage, Which::ForwardOnly);
     if (has_backward(stage)) return stage > 0 && layers > 0 ? 1 : 0;
     return layers + (stage == 0 ? 1 : 0) > 1 || holds(stage + 1) ? 1 : 0;
@@ -288,7 +297,10 @@ class RankNeeds {
     }
     if (!has_backward(flight_.back().stage)) return count;
     const bool first = holds(0), last = holds(stages_ - 1);
-    const bool sends_gradients = !first && has_backward(flight_.front().stage - 1);
+    const bool sends_gradients =
+        !first && std::any_of(flight_.begin(), flight_.end(), [&](const StageFlight& use) {
+          return !holds(use.stage - 1) && has_backward(use.stage - 1);
+        });
     return count + (first ? 0 : 1) + (sends_gradients ? 1 : 0) + (last ? 0 : 2);
   }
 
@@ -371,7 +383,7 @@ std::vector<double> LayoutMemory::activation_bytes(const RunSpec& run, const Sta
   };
   LayerNeeds needs{needs_of(flight.splits ? LayerBackward::Split : LayerBackward::Whole), {}, {}};
   if (flight.splits && flight.whole) needs.whole = needs_of(LayerBackward::Whole);
-  if (layers.has_forward_only()) needs.passing = needs_of(LayerBackward::None);
+  if (layers.has_forward_only()) needs.forward_only = needs_of(LayerBackward::None);
   for (const std::vector<StageFlight>& rank : flight.ranks)
     bytes.push_back(RankNeeds(run, layers, rank).activations(needs));
   return bytes;
