@@ -101,6 +101,12 @@ std::string trials_text(const GoodputReport& report, int64_t most) {
   return fewest == most ? fmt::to_string(most) : fmt::format("{} to {}", fewest, most);
 }
 
+// Why the runs have as many steps as they have.
+std::string assumed_length(const GoodputReport& report) {
+  if (!report.epochs) return " (30 days; give the run's length with --train-iters)";
+  return fmt::format(" (30 days; --train-epochs {} depends on the data: give --train-iters)", *report.epochs);
+}
+
 Json run_parts_json(const RunForecast& forecast) {
   const RunSeconds& time = forecast.seconds;
   const double all = time.all();
@@ -136,7 +142,7 @@ std::vector<std::string> goodput_lines(const GoodputReport& report, const Goodpu
   lines.push_back(fmt::format(
       "goodput     share of the time that goes into steps which count; of {} simulated runs of {} steps{}",
       trials_text(report, config.goodput_trials), report.steps,
-      report.steps_are_given ? "" : " (30 days; --train-iters gives the run's)"));
+      report.steps_are_given ? "" : assumed_length(report)));
   lines.push_back(fmt::format("  {:>9}  {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}",
                               "save every", "", "formula", "goodput", "saving", "lost", "down", "waiting",
                               "slower", "failures", "ends after"));

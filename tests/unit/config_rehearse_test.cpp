@@ -32,12 +32,15 @@ TEST(ConfigRehearse, RunsRandomTokensWithoutData) {
 
 TEST(ConfigPlan, KnowsWhetherALengthIsGiven) {
   const auto plan = [](const Words& more) {
-    return std::get<PlanConfig>(read(Words{"plan"} + kModel + more)).length_given;
+    return knows_length(std::get<PlanConfig>(read(Words{"plan"} + kModel + more)));
   };
   EXPECT_FALSE(plan({}));
   EXPECT_TRUE(plan({"--train-iters", "1"}));
   EXPECT_TRUE(plan({"--train-iters", "2"}));
   EXPECT_TRUE(plan({"--train-samples", "64", "--lr-decay-samples", "64"}));
+  EXPECT_TRUE(plan({"--train-epochs", "3"}));
+  expect_contains(refusal_of(Words{"plan"} + kModel + Words{"--train-iters", "1", "--train-epochs", "3"}),
+                  "--train-iters 1 and --train-epochs 3 exclude each other");
 }
 
 TEST(ConfigRehearse, ReadsRanksInTheirOrder) {

@@ -353,6 +353,12 @@ TEST(Goodput, TheRunsOwnLengthIsForecast) {
   const GoodputReport one = goodput_of(resolve(config));
   EXPECT_TRUE(one.steps_are_given);
   EXPECT_EQ(one.steps, 1);
+  // Passes are as many steps as the data have, which are not read.
+  config.length_given = false;
+  config.run.batch.train_epochs = 3;
+  const GoodputReport passes = goodput_of(resolve(config));
+  EXPECT_FALSE(passes.steps_are_given);
+  EXPECT_EQ(passes.epochs, 3);
 }
 
 // 840 samples divide among 7 replicas, which need all four nodes, among 6 and 5, which need three, and among 4.

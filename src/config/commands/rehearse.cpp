@@ -91,16 +91,23 @@ int64_t steps_of_ramp(const BatchConfig& batch) {
   return steps;
 }
 
+// The steps of the run, if options give them as such.
+std::optional<int64_t> given_steps(const PlanConfig& plan) {
+  const BatchConfig& batch = plan.run.batch;
+  if (!knows_length(plan) || batch.train_epochs || batch.train_samples) return std::nullopt;
+  return batch.train_iters;
+}
+
 // Steps that a rehearsal measures between two drains of an asynchronous schedule, if no window is given: with them even
 // the first stage keeps all its versions of the weights, so that memory is the memory of a longer window.
-int64_t short_window(const PretrainConfig& run, const RehearseConfig& rehearse) {
+int64_t short_window(const PretrainConfig& run, const RehearseConfig& rehearse,
+                     std::optional<int64_t> length) {
   const int64_t ranks = std::max(run.mesh.pipeline_model_parallel_size, 1);
   const int64_t samples = std::max<int64_t>(1, run.batch.micro_batch_size * data_parallel_size(run.mesh));
   const int64_t micros =
       rehearse.micro_batches.value_or(run.batch.global_batch_size.value_or(samples) / samples);
   const int64_t window = 2 + (ranks - 1) / std::max<int64_t>(1, micros);
-  const int64_t length = run.batch.train_iters;  // 1: not given
-  return length > 1 ? std::min(window, length) : window;
+  return std::min(window, length.value_or(window));
 }
 
 // Bounded, because the run is checked together with --steps.
@@ -122,7 +129,7 @@ PretrainConfig run_of(const RehearsePretrainConfig& config) {
   if (!names_data(run.data)) run.data.mock_data = true;
   const auto schedule = chosen_schedule(run.pipeline);
   if (schedule && is_async(*schedule) && !run.pipeline.async_window)
-    run.pipeline.async_window = short_window(run, config.rehearse);
+    run.pipeline.async_window = short_window(run, config.rehearse, given_steps(config.plan));
   const int64_t steps = steps_to_run(run, config.rehearse) + steps_of_ramp(batch);
   if (!knows_length(config.plan)) batch.train_iters = least_steps(run.lr, steps);
   return run;

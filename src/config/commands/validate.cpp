@@ -231,6 +231,7 @@ Findings findings(const PlanConfig& given) {
       any_layout ? problems_of_options(config, neutral, kIsPlanned) : problems_of_options(config, kIsPlanned);
   check_layout(neutral.run, problems);
   check_plan_search(config, problems);
+  if (config.length_given) check_length(config.run.batch, problems);
   if (config.run.auto_layout)
     problems.about("auto-layout", "search", "hardware")
         .wrong("--auto-layout {} is an option of trifold pretrain", *config.run.auto_layout)
@@ -280,7 +281,6 @@ bool knows_length(const PlanConfig& config) {
 
 PlanConfig resolve(PlanConfig config) {
   throw_problems(problems(config));
-  config.length_given = knows_length(config);
   choose_family(config.run.model);
   if (config.search) {
     fill_model(config.run.model);

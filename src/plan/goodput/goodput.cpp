@@ -137,6 +137,7 @@ GoodputReport make_goodput(const GoodputConfig& config, const PlannedTraining& t
   report.checkpoint = training.checkpoint;
   report.costs = save_costs(config, training);
   report.steps_are_given = training.steps > 0;
+  report.epochs = training.epochs;
   report.steps =
       report.steps_are_given ? training.steps : std::max<int64_t>(1, std::llround(kHorizon / training.step));
   report.young = young_interval(report.costs.stall, report.mtbf);
@@ -155,8 +156,8 @@ GoodputReport make_goodput(const PlanConfig& config, const PlannedRun& planned, 
   const PretrainConfig& run = config.run;
   PlannedTraining training;
   training.step = step_seconds;
-  // How many steps --train-epochs are depends on the data, which a plan does not read.
-  training.steps = config.length_given && !run.batch.train_epochs ? run.batch.train_iters : 0;
+  if (knows_length(config) && !run.batch.train_epochs) training.steps = run.batch.train_iters;
+  training.epochs = run.batch.train_epochs;
   training.ranks = run.mesh.ranks;
   training.ranks_per_node = ranks_per_node(run.mesh, machine);
   training.checkpoint = checkpoint_bytes(planned, run.checkpoint);

@@ -38,6 +38,7 @@ struct GoodputReport {
   SaveCosts costs;
   int64_t steps = 0;                 // that are simulated
   bool steps_are_given = false;      // else as many as 30 days without failures have
+  std::optional<int64_t> epochs;     // as in PlannedTraining
   double young = 0, daly = 0;        // seconds of work between saves
   std::vector<SmallerMesh> smaller;  // the largest first, each on fewer nodes than the one before
   std::vector<GoodputRow> rows;      // by interval
@@ -46,8 +47,9 @@ struct GoodputReport {
 
 // A planned run, of any kind.
 struct PlannedTraining {
-  double step = 0;    // seconds
-  int64_t steps = 0;  // 0: unknown
+  double step = 0;                // seconds
+  int64_t steps = 0;              // 0: unknown
+  std::optional<int64_t> epochs;  // passes over data that a plan does not read, so that its steps are unknown
   int64_t ranks = 1, ranks_per_node = 1;
   CheckpointBytes checkpoint;
   bool saves_in_background = false;

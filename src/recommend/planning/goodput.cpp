@@ -53,6 +53,7 @@ GoodputReport recommender_goodput(const PlanRecommenderConfig& config, const Rec
   PlannedTraining training;
   training.step = plan.step.times.step;
   training.steps = run.training.train_iters.value_or(0);
+  training.epochs = run.training.train_epochs;
   training.ranks = run.mesh.ranks;
   training.ranks_per_node = *run.mesh.ranks_per_node;
   training.checkpoint = recommender_checkpoint(config, plan);
