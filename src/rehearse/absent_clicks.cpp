@@ -105,10 +105,6 @@ class PeerBatches {
   std::vector<std::vector<float>> weights_;
 };
 
-}  // namespace
-
-namespace {
-
 // Calls each(g, peers) for each group of tables with the batches of the peers of rank `rank`.
 template <class Each>
 void for_groups(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,

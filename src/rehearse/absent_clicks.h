@@ -27,7 +27,7 @@ class AbsentClicks final : public AbsentPeers {
   // The peers of rank `rank` of `ranks`. The bags of the first global batch of `feed` say how long bags are.
   AbsentClicks(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
                const AbsentClicksOptions& options);
-  // About the bytes of the messages of such an object, from one message of each group of tables.
+  // Estimates bytes() of such an object from one message per group of tables.
   static size_t planned_bytes(const RecommenderSetup& setup, int rank, int ranks, const ClickFeed& feed,
                               const AbsentClicksOptions& options);
   size_t bytes() const;

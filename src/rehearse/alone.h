@@ -1,4 +1,4 @@
-// What a run's options are for a rank that is rehearsed alone, in runs of every kind.
+// Changes a run's options for a rank that is rehearsed alone, in runs of every kind.
 #pragma once
 
 #include <string>

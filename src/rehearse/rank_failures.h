@@ -1,5 +1,5 @@
-// What failed in a rehearsal. Ranks often fail in the same way, as when none fits the host's memory: each failure is said
-// once, with its ranks.
+// What failed in a rehearsal. Ranks often fail in the same way, as when none fits the host's memory: each kind of failure is
+// said once, with its ranks and the amounts of memory of the first.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ class RankFailures {
   bool empty() const { return ranks_.empty() && of_run_.empty(); }
   // Every failure: "ranks 0 and 6: it needs ...".
   std::vector<std::string> all() const;
-  // For readers who have seen the reports of the ranks: "ranks 0 and 6, as said above".
+  // For readers who have seen the reports of the ranks: "ranks 0 and 6, see above".
   std::vector<std::string> after_reports() const;
 
  private:

@@ -174,7 +174,7 @@ std::vector<std::string> rank_lines(const ReportedRank& reported) {
   for (const std::string& line : rank.loaded) lines.push_back("loaded      " + line);
   for (const std::string& line : rank.notes) lines.push_back("note        " + line);
   if (reported.fails_as)
-    lines.push_back(fmt::format("fails       as rank {}", *reported.fails_as));
+    lines.push_back(fmt::format("fails       like rank {}", *reported.fails_as));
   else if (!rank.failure.empty())
     lines.push_back("fails       " + rank.failure);
   add_memory_lines(lines, reported);

@@ -30,7 +30,22 @@ TEST(RankFailures, AreSaidOnceWithTheirRanks) {
   EXPECT_EQ(failures.add(rank_with(5, "no memory")), 2);
   EXPECT_EQ(failures.add(rank_with(4, "no memory")), 2);
   EXPECT_EQ(failures.all(), (Lines{"ranks 2, 5 and 4: no memory", "rank 3: no file"}));
-  EXPECT_EQ(failures.after_reports(), (Lines{"ranks 2, 3, 4 and 5, as said above"}));
+  EXPECT_EQ(failures.after_reports(), (Lines{"ranks 2, 3, 4 and 5, see above"}));
+}
+
+// Ranks need different amounts of memory, and the host has less free each time.
+TEST(RankFailures, AmountsOfMemoryDoNotDistinguishThem) {
+  RankFailures failures;
+  const std::string first =
+      "it needs 1.56 TiB (weights 168.98 GiB), and this host has 23.5 GiB: --micro-batches 4 fits";
+  EXPECT_EQ(failures.add(rank_with(0, first)), std::nullopt);
+  EXPECT_EQ(failures.add(rank_with(
+                6, "it needs 1.5 TiB (weights 90 MiB), and this host has 0 B: --micro-batches 4 fits")),
+            0);
+  EXPECT_EQ(failures.add(rank_with(
+                7, "it needs 1.5 TiB (weights 90 MiB), and this host has 0 B: --micro-batches 2 fits")),
+            std::nullopt);
+  EXPECT_EQ(failures.all().front(), "ranks 0 and 6: " + first);
 }
 
 TEST(RankFailures, OfTheRunFollow) {
@@ -51,7 +66,7 @@ TEST(RankFailures, AReportRefersToTheFirst) {
   };
   EXPECT_TRUE(says("fails       no memory"));
   reported.fails_as = 0;
-  EXPECT_TRUE(says("fails       as rank 0"));
+  EXPECT_TRUE(says("fails       like rank 0"));
   EXPECT_FALSE(says("fails       no memory"));
 }
 
