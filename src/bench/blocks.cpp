@@ -1,6 +1,11 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "bench/bench.h"
 #include "config/fields/layer_kinds.h"
@@ -26,14 +31,21 @@ namespace {
 // several layers overwrites, or lack what the previous layer leaves there.
 constexpr int64_t kLayersInARow = 3;
 
+// The kinds of layers of a model, if there are several.
+std::string names_of_kinds(const ModelConfig& model) {
+  const LayerKinds layers = layer_kinds(model);
+  if (layers.kinds.size() == 1) return {};
+  std::vector<std::string_view> names;
+  for (const LayerKind& kind : layers.kinds) names.push_back(kind.name);
+  return fmt::format("{}", fmt::join(names, "; "));
+}
+
 // The run with one block of each kind on every rank, and a few layers. Pipeline ranks become replicas, so that all are
 // as busy as in the run.
 PretrainConfig small_stack(PretrainConfig run) {
-  if (const size_t kinds = count_layer_kinds(run.model); kinds > 1)
+  if (const std::string kinds = names_of_kinds(run.model); !kinds.empty())
     bad_input(
-        "--what blocks measures one kind of layer, and the layers of this model are of {} kinds: leave out "
-        "--moe-layer-freq, --window-attn-skip-freq and --no-rope-freq, give --lora-targets that name all layers, and "
-        "measure each kind",
+        "--what blocks measures one kind of layer, and this model has several ({}): measure each kind alone",
         kinds);
   run.model.num_layers = std::min(run.model.num_layers, kLayersInARow);
   run.mesh.data_parallel_size = *run.mesh.data_parallel_size * run.mesh.pipeline_model_parallel_size;

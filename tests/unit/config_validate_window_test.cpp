@@ -142,6 +142,16 @@ TEST(LayerKinds, LayersWithOtherAdaptersAreOfAnotherKind) {
   EXPECT_EQ(name_of(three, 0), "layer with adapters of attention.query");
   EXPECT_EQ(name_of(three, 1), "layer with adapters of mlp.up and mlp.down");
   EXPECT_EQ(name_of(three, 2), "layer without adapters");
+
+  // Layers that differ anyway have the adapters that their modules allow.
+  model.adapters.lora_targets = {"*"};
+  model.num_experts = 4;
+  model.disable_bias_linear = true;
+  model.moe_layer_freq = "2";
+  const LayerKinds mixed = layer_kinds(model);
+  ASSERT_EQ(mixed.kinds.size(), 2U);
+  EXPECT_EQ(name_of(mixed, 0), "layer");
+  EXPECT_EQ(name_of(mixed, 1), "layer without experts");
 }
 
 TEST(RopeFactor, IsANumberAboveZero) {

@@ -37,7 +37,7 @@ std::vector<LinearModules> linear_modules(const ModelConfig& model);
 // does not distinguish layers.
 std::vector<std::vector<std::string>> modules_of_layers(const ModelConfig& model);
 
-// The adapters of a model whose layers all have these modules, given as above.
+// The adapters with which every layer of a model adapts `modules`, given as above.
 AdapterConfig with_modules(AdapterConfig adapters, const std::vector<std::string>& modules);
 
 }  // namespace trifold

@@ -70,23 +70,35 @@ ModelConfig with_traits(ModelConfig config, const LayerTraits& traits) {
   return config;
 }
 
+using ModuleSets = std::set<std::vector<std::string>>;
+
 // What the layers of a model have in common.
-struct CommonTraits {
+class CommonTraits {
+ public:
   LayerTraits some{}, every{true, true, true, true};  // what some layer has, and every one
-  std::set<std::vector<std::string>> adapted;         // the sets of modules with adapters
 
   void add(const LayerTraits& layer) {
     some = {some.experts || layer.experts, some.rotates || layer.rotates, some.window || layer.window,
             some.bare || layer.bare};
     every = {every.experts && layer.experts, every.rotates && layer.rotates, every.window && layer.window,
              every.bare && layer.bare};
-    adapted.insert(layer.adapted);
+    adapted_[without_adapters(layer)].insert(layer.adapted);
   }
+  // The sets of modules with adapters in layers that are like `layer` otherwise.
+  const ModuleSets& of(const LayerTraits& layer) const { return adapted_.at(without_adapters(layer)); }
+
+ private:
+  static LayerTraits without_adapters(LayerTraits layer) {
+    layer.adapted.clear();
+    return layer;
+  }
+
+  std::map<LayerTraits, ModuleSets> adapted_;
 };
 
-std::string text_of_adapters(const std::vector<std::string>& modules, const CommonTraits& all) {
+std::string text_of_adapters(const std::vector<std::string>& modules, const ModuleSets& all) {
   if (modules.empty()) return "without adapters";
-  if (all.adapted.size() == 2 && all.adapted.begin()->empty()) return "with adapters";
+  if (all.size() == 2 && all.begin()->empty()) return "with adapters";
   std::vector<std::string_view> names;
   for (const std::string& module : modules) names.push_back(std::string_view(module).substr(1));
   return fmt::format("with adapters of {}", fmt::join(names, " and "));
@@ -101,7 +113,7 @@ std::string name_of(const ModelConfig& config, const LayerTraits& traits, const 
     words.push_back(fmt::format("with a window of {}", config.window_size->text()));
   if (some.rotates && !every.rotates && !traits.rotates) words.emplace_back("without rope");
   if (some.bare && !every.bare && traits.bare) words.emplace_back("without a norm before attention");
-  if (all.adapted.size() > 1) words.push_back(text_of_adapters(traits.adapted, all));
+  if (all.of(traits).size() > 1) words.push_back(text_of_adapters(traits.adapted, all.of(traits)));
   return words.empty() ? "layer" : fmt::format("layer {}", fmt::join(words, ", "));
 }
 
@@ -130,12 +142,6 @@ LayerKinds layer_kinds(const ModelConfig& config) {
   }
   for (const LayerTraits& traits : layers) result.of_layer.push_back(found[traits]);
   return result;
-}
-
-size_t count_layer_kinds(const ModelConfig& config) { return layer_kinds(config).kinds.size(); }
-
-ModelConfig with_layers_of_kind(const ModelConfig& config, size_t kind) {
-  return layer_kinds(config).kinds.at(kind).model;
 }
 
 size_t last_layer_kind(const LayerKinds& layers) {

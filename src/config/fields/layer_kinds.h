@@ -29,8 +29,4 @@ std::vector<bool> window_layers(const ModelConfig& config);
 // modules after the last layer are like it.
 size_t last_layer_kind(const LayerKinds& layers);
 ModelConfig model_of_last_layer(const ModelConfig& config);
-// The number of kinds, and the model with all layers of one of them.
-size_t count_layer_kinds(const ModelConfig& config);
-ModelConfig with_layers_of_kind(const ModelConfig& config, size_t kind);
-
 }  // namespace trifold
