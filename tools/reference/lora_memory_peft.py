@@ -4,8 +4,9 @@
     lora_memory_peft.py [--memory GB] [--width 4096] [--feed-forward 11008] [--nf4] [--layers 1 2 3] [--program PROGRAM]
 
 Trains adapters of rank 16 in all linear layers of Llamas of a few layers, with bf16, gradient checkpointing, one sample of
-2048 tokens and a vocabulary of 32 000, each in a process of its own, and reads the most memory that each process held. A
-line through these figures says how many layers fit. With --nf4, bitsandbytes holds the frozen weights in 4 bits, and the
+2048 tokens and a vocabulary of 32 000, each in a process of its own, and reads the most memory that each process held: for
+peft while it trains, without what it holds of the files while it loads them. A line through these figures says how many layers
+fit. With --nf4, bitsandbytes holds the frozen weights in 4 bits, and the
 model is prepared by peft's `prepare_model_for_kbit_training`. With --program, the same models are trained by PROGRAM, with
 full recomputation, and, with --nf4, `--quantize-base nf4`.
 
@@ -16,6 +17,7 @@ models are.
 import argparse
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -51,6 +53,7 @@ def train(folder, nf4):
         model.enable_input_require_grads()
     model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", r=16, lora_alpha=32, target_modules=LAYERS))
     model.train()
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
     optimizer = torch.optim.AdamW([value for value in model.parameters() if value.requires_grad], lr=1e-4)
     tokens = torch.randint(0, VOCABULARY, (1, LENGTH))
     for _ in range(2):
@@ -58,17 +61,20 @@ def train(folder, nf4):
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()
-    print(f"loss {loss.item():.3f}")
+    status = pathlib.Path("/proc/self/status").read_text()
+    print(f"loss {loss.item():.3f}, held {re.search(r'VmHWM:\s+(\d+) kB', status).group(1)} KiB")
 
 
 def peak(command):
-    """GiB that the command held at most."""
-    pid = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    error = pid.stderr.read()
-    _, status, usage = os.wait4(pid.pid, 0)
+    """GiB that the command held at most, or says that it held."""
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process.stderr, process.stdout:
+        error, out = process.stderr.read(), process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit(error[-3000:])
-    return usage.ru_maxrss / 2**20
+    said = re.search(r"held (\d+) KiB", out)
+    return int(said.group(1) if said else usage.ru_maxrss) / 2**20
 
 
 def parameters(options, layers):
