@@ -15,7 +15,7 @@ namespace {
 using cuda::SharedAddress;
 using cuda::TensorMap;
 
-constexpr int kBoxRows = 8;  // of a box
+constexpr int kBoxRows = 8;
 constexpr int kTensorRows = 5, kTensorMatrices = 2;
 
 // A box of numbers in shared memory. As "Shared memory swizzling" has it for 128 bytes, the 16-byte chunk c of row r is at

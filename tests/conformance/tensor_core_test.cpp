@@ -332,7 +332,7 @@ TEST_P(ExpertProducts, GradientsDoNotDependOnTheOrderOfThreads) {
   EXPECT_EQ(results[1], results[0]);
   EXPECT_EQ(results[2], results[0]);
   constexpr size_t kOne = kDown * kAcross;
-  EXPECT_EQ(results[0][kOne], 0.25F);  // of an expert without rows
+  EXPECT_EQ(results[0][kOne], 0.25F);  // this expert has no rows
   EXPECT_NE(results[0][0], 0.25F);
 }
 

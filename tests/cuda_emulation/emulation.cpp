@@ -63,7 +63,7 @@ struct Thread {
 // A phase barrier of the running block.
 struct PhaseBarrier {
   const uint64_t* address;
-  unsigned arrivals;  // of a phase
+  unsigned arrivals;  // that end a phase
   unsigned missing;   // arrivals of the current phase
   int64_t bytes = 0;  // announced and not copied
   unsigned phase = 0;
@@ -149,7 +149,7 @@ class Machine {
   struct Arriving {
     ArrivingBox box;
     unsigned barrier;
-    uint32_t segment;  // of its write, for the race check
+    uint32_t segment;  // in which the race check places its write
   };
 
   unsigned index_of(const uint64_t* address) const {

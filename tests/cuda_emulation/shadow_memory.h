@@ -104,9 +104,9 @@ class ShadowMemory {
   uintptr_t stack_ = 0;
   size_t stack_bytes_ = 0;
   uint32_t first_segment_ = 1;
-  std::vector<Segment> segments_;          // of this launch, from first_segment_ on
+  std::vector<Segment> segments_;          // this launch only; the first is first_segment_
   std::vector<uint32_t> segment_of_warp_;  // 0: the next access begins one
-  std::vector<Before> before_;             // of each thread; empty while no barrier needs it
+  std::vector<Before> before_;             // [thread]; empty while no barrier needs it
   std::vector<PhaseBarrier> barriers_;
   std::vector<std::pair<uintptr_t, uintptr_t>> shared_;  // the ranges of this thread's __shared__ variables
   std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;

@@ -478,8 +478,8 @@ bool grouped_product_weight(CudaStream stream, ProductUnit unit, float* dw, cons
                             const int32_t* first, int64_t rows, int64_t experts, int64_t m, int64_t n,
                             bool accumulate);
 
-// 0 if the driver makes the tensor map that warpgroups need of [matrices, rows, columns], for Bfloat16 and float; else its
-// error, or -1 if it makes none.
+// Warpgroups read a tensor [matrices, rows, columns] of Bfloat16 or float through a tensor map. Returns 0 if the driver
+// makes that map, its error code if it refuses, and -1 if it cannot make tensor maps.
 template <class T>
 int tensor_map_error(const T* data, int64_t columns, int64_t rows, int64_t matrices);
 
