@@ -55,9 +55,7 @@ Json closed_form(const PlanConfig& config) {
   const StepTime& time = forecast.closed_form;
   Json answer = {{"step_seconds", time.all()}, {"parts", parts_json(time)}};
   if (!run.order.schedule || run.order.is_async()) return answer;
-  const size_t bytes =
-      LayoutMemory(forecast.software)
-          .most_bytes(run, {forecast.work.stage_layers, {}, forecast.work.stage_forward_only});
+  const size_t bytes = LayoutMemory(forecast.software).most_bytes(run, forecast.work.stages);
   answer["bytes"] = bytes;
   answer["fits"] = forecast.fits(bytes);
   return answer;

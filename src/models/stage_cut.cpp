@@ -1,6 +1,7 @@
 #include "models/stage_cut.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "config/subjects/pipeline_cut.h"
 #include "core/error.h"
@@ -71,6 +72,22 @@ std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const
 
 std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut) {
   return count_of_stages(model, cut, [](const Block& block) { return block.kind == BlockKind::Head; });
+}
+
+int StageCounts::forward_only_of(int stage, size_t kind) const {
+  return forward_only.empty() ? 0 : forward_only[static_cast<size_t>(stage)][kind];
+}
+
+double StageCounts::share_of_head(int stage) const {
+  if (heads.empty()) return stage + 1 == static_cast<int>(layers.size()) ? 1 : 0;
+  return static_cast<double>(heads[static_cast<size_t>(stage)]) /
+         std::accumulate(heads.begin(), heads.end(), 0);
+}
+
+StageCounts stage_counts(const Model& model, std::span<const StageRange> cut) {
+  StageCounts counts{layers_by_kind(model, cut), heads_of(model, cut)};
+  if (model.blocks_without_backward() > 0) counts.forward_only = layers_by_kind(model, cut, true);
+  return counts;
 }
 
 }  // namespace trifold

@@ -22,4 +22,17 @@ std::vector<std::vector<int>> layers_by_kind(const Model& model, std::span<const
                                              bool forward_only = false);
 std::vector<int> heads_of(const Model& model, std::span<const StageRange> cut);
 
+// What each stage of a cut holds.
+struct StageCounts {
+  std::vector<std::vector<int>> layers;  // [stage][kind], as layers_by_kind
+  std::vector<int> heads;                // blocks of the head, by stage; empty: one, on the last stage
+  // Layers without a backward, because nothing before or in them is trained, [stage][kind]; empty: all blocks have one,
+  // the embedding too.
+  std::vector<std::vector<int>> forward_only = {};
+
+  int forward_only_of(int stage, size_t kind) const;
+  double share_of_head(int stage) const;  // between 0 and 1
+};
+StageCounts stage_counts(const Model& model, std::span<const StageRange> cut);
+
 }  // namespace trifold

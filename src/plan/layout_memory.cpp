@@ -54,7 +54,7 @@ class MixedLayers {
   size_t kinds() const { return counts_.layers.front().size(); }
   double count(int stage, size_t kind, Which which = Which::All) const {
     const int all = counts_.layers[at(stage)][kind];
-    const int forward_only = counts_.forward_only.empty() ? 0 : counts_.forward_only[at(stage)][kind];
+    const int forward_only = counts_.forward_only_of(stage, kind);
     return which == Which::All ? all : which == Which::ForwardOnly ? forward_only : all - forward_only;
   }
   double count(int stage, Which which = Which::All) const {
@@ -338,12 +338,6 @@ class RankNeeds {
 };
 
 }  // namespace
-
-StageCounts stage_counts(const Model& model, std::span<const StageRange> cut) {
-  StageCounts counts{layers_by_kind(model, cut), heads_of(model, cut)};
-  if (model.blocks_without_backward() > 0) counts.forward_only = layers_by_kind(model, cut, true);
-  return counts;
-}
 
 const ScheduleFlight& LayoutMemory::flight(const RunSpec& run, int stages) {
   const int ranks = run.mesh.pipeline_model_parallel_size;

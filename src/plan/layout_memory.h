@@ -19,22 +19,12 @@
 #include "config/fields/schedule.h"
 #include "core/memo.h"
 #include "layout/run_spec.h"
-#include "models/model.h"
-#include "models/stages.h"
+#include "models/stage_cut.h"
 #include "plan/block_needs.h"
 #include "plan/forecast/software.h"
 #include "plan/schedule_flight.h"
 
 namespace trifold {
-
-// The parts of the model on each stage.
-struct StageCounts {
-  std::vector<std::vector<int>> layers;  // [stage][layer kind] (config/fields/layer_kinds.h)
-  std::vector<int> heads;                // parts of the head; empty: all on the last stage
-  // Layers without a backward, [stage][layer kind]; empty: all blocks have one, the embedding too.
-  std::vector<std::vector<int>> forward_only = {};
-};
-StageCounts stage_counts(const Model& model, std::span<const StageRange> cut);
 
 // Estimates for layouts of one model. Thread-safe.
 class LayoutMemory {

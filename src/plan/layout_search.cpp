@@ -188,10 +188,7 @@ class Searcher {
     const int tensor = run.mesh.tensor_model_parallel_size;
     Workload work = make_workload(run, static_cast<double>(padded_vocab_size(run.model, tensor)));
     assume_context(machine_.software, work);
-    work.stage_layers = stages.layers;
-    work.stage_forward_only = stages.forward_only;
-    for (const int heads : stages.heads)
-      work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
+    work.stages = stages;
     return step_time(hardware(), machine_.software, work, costs_.of(run, run.order.splits_backward()));
   }
 

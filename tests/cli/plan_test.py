@@ -105,6 +105,14 @@ class Plan(ProgramTest):
         self.assertEqual(closed["step_seconds"], first["closed_form_seconds"])
         self.assertAlmostEqual(sum(closed["parts"].values()), closed["step_seconds"])
 
+    def test_closed_form_knows_a_cut_head(self):
+        line = " ".join([*MODEL, "--ranks 4 --pp 4 --pipeline-vocab-parts 2 --hardware h100",
+                         "--pipeline-model-parallel-layout Et|tt|tL|L"])
+        (self.folder / "lines.txt").write_text(line.replace("--vocab-size 300", "--vocab-size 100000"))
+        planned, closed = (json.loads(self.trifold("plan", "--lines", "lines.txt", *form)[0])
+                           for form in ([], ["--closed-form"]))
+        self.assertAlmostEqual(closed["bytes"] / planned["bytes"], 1, delta=0.02)
+
     def test_models_with_experts_are_forecast_and_searched(self):
         for path in MIXTURES if WHOLE else [CONFIGS / "mixtral-8x7b.cfg", CONFIGS / "qwen3-30b-a3b.cfg"]:
             config = ["--config", path, "--hardware", "h100"]

@@ -46,9 +46,9 @@ Workload on_pipeline(Workload work, int ranks, int chunks = 1) {
   work.pipeline = ranks;
   work.chunks = chunks;
   const int layers = static_cast<int>(work.layers), stages = ranks * chunks;
-  work.stage_layers.clear();
+  work.stages.layers.clear();
   for (int stage = 0; stage < stages; ++stage)
-    work.stage_layers.push_back({layers / stages + (stage < layers % stages ? 1 : 0)});
+    work.stages.layers.push_back({layers / stages + (stage < layers % stages ? 1 : 0)});
   return work;
 }
 
@@ -229,7 +229,7 @@ TEST(PlanStepTime, LayersOfTwoKindsAddUp) {
     run.zero.zero_stage = zero;
     Workload work = work_of(run);
     const auto with_plain = [&](int layers) {
-      work.stage_layers = {{layers, 16 - layers}};
+      work.stages.layers = {{layers, 16 - layers}};
       return time_of(run, work);
     };
     const StepTime experts = with_plain(0), plain = with_plain(16), mixed = with_plain(4);
@@ -246,9 +246,9 @@ TEST(PlanStepTime, StagesWaitForTheLargerLayers) {
   run.model.ffn_hidden_size = 65536;
   run.model.moe_layer_freq = "2";
   Workload work = on_pipeline(work_of(run), 4);
-  work.stage_layers = {{4, 0}, {0, 4}, {0, 4}, {0, 4}};
+  work.stages.layers = {{4, 0}, {0, 4}, {0, 4}, {0, 4}};
   const StepTime even = time_of(run, work);
-  work.stage_layers = {{1, 0}, {0, 5}, {0, 5}, {0, 5}};
+  work.stages.layers = {{1, 0}, {0, 5}, {0, 5}, {0, 5}};
   const StepTime cut = time_of(run, work);
   EXPECT_LT(cut.compute, 0.6 * even.compute);
 }

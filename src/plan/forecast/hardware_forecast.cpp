@@ -18,11 +18,7 @@ HardwareForecast make_forecast(const RunSpec& run, const PlannedMachine& machine
   const int stages = forecast.work.pipeline * forecast.work.chunks;
   const std::vector<double> balance = block_costs(model, sample_flops(run.model, tensor));
   const std::vector<StageRange> cut = cut_stages(run.mesh, model, balance, stages);
-  forecast.work.stage_layers = layers_by_kind(model, cut);
-  if (model.blocks_without_backward() > 0)
-    forecast.work.stage_forward_only = layers_by_kind(model, cut, true);
-  for (const int heads : heads_of(model, cut))
-    forecast.work.stage_head.push_back(static_cast<double>(heads) / run.mesh.pipeline_vocab_parts);
+  forecast.work.stages = stage_counts(model, cut);
   CostsOfModel uncached(forecast.hardware, forecast.software, machine.expert_load);
   forecast.costs = (costs != nullptr ? *costs : uncached).of(run, run.order.splits_backward());
   forecast.closed_form = step_time(forecast.hardware, forecast.software, forecast.work, forecast.costs);

@@ -87,7 +87,7 @@ class Closed {
     std::vector<BlockCost> stages;
     for (int chunk = 0; chunk < work_.chunks; ++chunk) {
       const int stage = stage_of(rank, chunk);
-      const std::vector<int>& layers = work_.stage_layers[static_cast<size_t>(stage)];
+      const std::vector<int>& layers = work_.stages.layers[static_cast<size_t>(stage)];
       BlockCost& whole = stages.emplace_back();
       const auto take = [&](const BlockCost& block, const HeldWeights& weights, const HeldWeights& trained,
                             double times) {
@@ -98,7 +98,8 @@ class Closed {
       if (stage == 0) take(costs_.embedding, embedding_weights(), embedding_trained(), 1);
       for (size_t kind = layers.size(); kind-- > 0;) {
         const BlockCost& layer = costs_.layers[kind];
-        const int forward_only = work_.forward_only_of(stage, kind), both = layers[kind] - forward_only;
+        const int forward_only = work_.stages.forward_only_of(stage, kind),
+                  both = layers[kind] - forward_only;
         take(layer, layer.weights, layer.trained, both);
         if (forward_only > 0) take(layer.forward_only(), layer.weights, {}, forward_only);
         cost.layers[kind] += both;
@@ -107,7 +108,8 @@ class Closed {
       // A tied weight is also on the last rank, if that is another rank.
       const bool whole_model = work_.pipeline == 1;
       take(costs_.head, whole_model ? costs_.head_at_embedding() : costs_.head.weights,
-           whole_model ? costs_.trained_at_embedding() : costs_.head.trained, work_.head_of(stage));
+           whole_model ? costs_.trained_at_embedding() : costs_.head.trained,
+           work_.stages.share_of_head(stage));
       add(cost.compute, whole.compute);
       add(cost.tensor, whole.tensor);
       add(cost.context, whole.context);

@@ -27,7 +27,7 @@ struct StepTime {
 // The parts in the order of the struct, with the names used in reports and JSON.
 std::vector<std::pair<const char*, double>> named_parts(const StepTime& time);
 
-// `work.stage_layers` must have pipeline * chunks entries.
+// `work.stages` must have pipeline * chunks stages.
 StepTime step_time(const Hardware& hardware, const Software& software, const Workload& work,
                    const BlockCosts& costs);
 

@@ -8,15 +8,6 @@
 
 namespace trifold {
 
-double Workload::head_of(int stage) const {
-  if (!stage_head.empty()) return stage_head[static_cast<size_t>(stage)];
-  return stage + 1 == static_cast<int>(stage_layers.size()) ? 1 : 0;
-}
-
-int Workload::forward_only_of(int stage, size_t kind) const {
-  return stage_forward_only.empty() ? 0 : stage_forward_only[static_cast<size_t>(stage)][kind];
-}
-
 double Workload::groups_among(double ranks) const {
   return std::fmod(ranks, zero_groups) == 0 ? zero_groups : ranks;
 }

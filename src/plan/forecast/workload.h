@@ -10,6 +10,7 @@
 #include "config/fields/schedule.h"
 #include "layout/run_spec.h"
 #include "models/model.h"
+#include "models/stage_cut.h"
 #include "plan/forecast/software.h"
 
 namespace trifold {
@@ -57,16 +58,7 @@ struct Workload {
   double gradient_bytes = 4;    // per gradient on the network
   bool copy_of_weights = true;  // the update works on 32-bit master weights
 
-  // Transformer layers by stage and kind: [pipeline * chunks][layer kind], as in BlockCosts::layers.
-  std::vector<std::vector<int>> stage_layers;
-
-  // [stage][layer kind] How many of them have no backward, because nothing before or in them is trained; empty: none.
-  std::vector<std::vector<int>> stage_forward_only = {};
-
-  std::vector<double> stage_head;  // fraction of the head in each stage; empty: all in the last one
-
-  double head_of(int stage) const;
-  int forward_only_of(int stage, size_t kind) const;
+  StageCounts stages;  // of pipeline * chunks stages; kinds of layers as in BlockCosts::layers
 
   double rows() const { return micro_batch * sequence / context; }  // rows of a micro-batch on one rank
   // The numbers of ranks that sum gradients of the same weights (data_ranks) or of the same experts
@@ -82,7 +74,7 @@ struct Workload {
 // Rounds in which a rank receives its experts' rows if it gets `load` times the mean (--moe-buffer-factor).
 int64_t expert_rounds(const MeshConfig& mesh, double load);
 
-// `run` must be resolved. `stage_layers` stays empty.
+// `run` must be resolved. `stages` stays empty.
 Workload make_workload(const RunSpec& run, double padded_vocabulary);
 
 // If `software` describes another program with context parallelism, adapts `work` to it.
