@@ -15,6 +15,8 @@ inline const Init kNormal{Init::Kind::Normal, 0.5};
 inline const ActivationForm kClampedSwiglu = ActivationForm::clamped_swiglu(1.702, 1.25, 1);
 
 inline Placed stream(int64_t width) { return {Placed::Cut::Stream, {kRows, width}}; }
+inline Placed columns(int64_t width) { return {Placed::Cut::Columns, {kRows, width}}; }
+inline Placed packed(int64_t groups, int64_t width) { return {Placed::Cut::Columns, {kRows, groups, width}}; }
 
 inline TransformerShape block_shape(double dropout, bool selective = false) {
   TransformerShape shape;
@@ -39,12 +41,12 @@ inline TransformerShape llama_shape(int64_t kv_heads, bool selective = false) {
   return shape;
 }
 
+// The output layers read a token table that another layer owns; here it stands alone.
+inline ParamId lone_table(BlockBuilder& b) { return b.sharded("tokens", {16, kWidth}, 0, kNormal, true); }
+
 inline std::unique_ptr<TransformerBlock> transformer(BlockBuilder& b, const TransformerShape& shape) {
   return std::make_unique<TransformerBlock>(b, "block", shape);
 }
-
-// Experts, and blocks that have some.
-std::vector<GradientCase> expert_gradient_cases();
 
 // As DeepSeek-V3 has it: values are shorter than keys.
 inline TransformerShape latent_shape(int64_t query_rank, bool selective = false) {
@@ -55,5 +57,13 @@ inline TransformerShape latent_shape(int64_t query_rank, bool selective = false)
   shape.attention_dropout = 0.2;
   return shape;
 }
+
+// Layers of rows; attention and its projections; blocks without experts; embeddings and heads; experts and the blocks
+// that have some. Each list has a file of its own.
+std::vector<GradientCase> layer_gradient_cases();
+std::vector<GradientCase> attention_gradient_cases();
+std::vector<GradientCase> block_gradient_cases();
+std::vector<GradientCase> end_gradient_cases();
+std::vector<GradientCase> expert_gradient_cases();
 
 }  // namespace trifold::test
