@@ -7,8 +7,7 @@
 // and for every micro-batch size, and evaluation drops none. (Megatron-LM counts it over the tokens of a rank.)
 #pragma once
 
-#include <cstdint>
-
+#include "config/fields/expert_capacity.h"
 #include "ops/experts.h"
 
 namespace trifold {
@@ -17,9 +16,5 @@ struct ExpertCapacity {
   double factor = 0;  // capacity / mean number of tokens per expert; 0: no choice is dropped
   KeptChoices kept = KeptChoices::LargestGates;
 };
-
-// The capacity for a sequence of `tokens` tokens that choose `choices` experts each: ceil(factor * tokens * choices /
-// experts), at most `tokens`. A product that is an integer within the rounding of `factor` is not rounded up.
-int64_t expert_capacity(double factor, int64_t tokens, int64_t choices, int64_t experts);
 
 }  // namespace trifold

@@ -210,6 +210,19 @@ TEST(PlanExpertLoad, AnImpossibleLoadIsRejected) {
       << message(dropping);
   dropping.moe_load_imbalance = 2;
   EXPECT_EQ(message(dropping), "");
+  // The capacity is a whole number of rows: 3 of a mean of 2.
+  ASSERT_EQ(dropping.run.model.seq_length, 16);
+  dropping.run.model.moe_expert_capacity_factor = 1.1;
+  dropping.moe_load_imbalance = 1.6;
+  EXPECT_NE(message(dropping).find("--moe-expert-capacity-factor 1.1: give at most 1.5"), std::string::npos)
+      << message(dropping);
+  dropping.moe_load_imbalance = 1.5;
+  EXPECT_EQ(message(dropping), "");
+  EXPECT_NE(message(shared_experts(8, 3))
+                .find("--moe-load-imbalance 3 is not possible with --num-experts 16 and --moe-router-topk 8: "
+                      "give at most 2"),
+            std::string::npos)
+      << message(shared_experts(8, 3));
   PlanConfig alone = shared_experts(2, 1.5);
   alone.run.mesh.expert_model_parallel_size = 1;
   EXPECT_NE(message(alone).find("--moe-load-imbalance 1.5 has no effect, because no ranks share experts"),

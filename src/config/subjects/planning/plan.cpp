@@ -1,8 +1,8 @@
 #include "config/subjects/planning/plan.h"
 
 #include <algorithm>
-#include <optional>
 
+#include "config/fields/expert_capacity.h"
 #include "config/options/bounds.h"
 
 namespace trifold {
@@ -26,8 +26,8 @@ void add_costs(OptionTable& table, PlanConfig& config) {
   table
       .add("moe-load-imbalance", &config.moe_load_imbalance,
            "Assume that the busiest of the ranks that share experts gets "
-           "this many times the mean number of rows, at most --ep and "
-           "--moe-expert-capacity-factor; needs --ep.")
+           "this many times the mean number of rows, at most --ep, the "
+           "number of experts over --moe-router-topk, and the capacity; needs --ep.")
       .range(1, kMaxRanks)
       .no_effect_with("costs", "whose times count", "leave it out");
   table
@@ -112,6 +112,32 @@ void add_plan(OptionTable& table, PlanConfig& config) {
       .only_with("search");
 }
 
+namespace {
+
+// An expert gets no token twice and no more rows than its capacity.
+void check_rows_of_experts(double load, const ModelConfig& model, Problems& problems) {
+  if (!problems.sound({"moe-router-topk", "moe-expert-capacity-factor", "seq-length"})) return;
+  const auto experts = static_cast<double>(*model.num_experts),
+             tokens = static_cast<double>(model.seq_length);
+  const auto choices = static_cast<double>(model.moe_router_topk);
+  if (load > experts / choices)
+    problems.about("moe-load-imbalance", "num-experts", "moe-router-topk")
+        .wrong("--moe-load-imbalance {} is not possible with --num-experts {} and --moe-router-topk {}", load,
+               experts, choices)
+        .right("give at most {}: an expert gets no token twice", experts / choices);
+  if (!model.moe_expert_capacity_factor) return;
+  const double factor = *model.moe_expert_capacity_factor;
+  const auto rows = static_cast<double>(
+      expert_capacity(factor, model.seq_length, model.moe_router_topk, *model.num_experts));
+  const double most = std::max(1.0, rows * experts / (tokens * choices));
+  if (load > most)
+    problems.about("moe-load-imbalance", "moe-expert-capacity-factor")
+        .wrong("--moe-load-imbalance {} is not possible with --moe-expert-capacity-factor {}", load, factor)
+        .right("give at most {}: what is beyond the capacity is dropped", most);
+}
+
+}  // namespace
+
 // Ranks that hold parts of the same experts get the same rows.
 void check_expert_load(double load, const PretrainConfig& run, Problems& problems) {
   if (load == 1 || !problems.sound({"moe-load-imbalance", "expert-model-parallel-size", "num-experts"}))
@@ -125,12 +151,8 @@ void check_expert_load(double load, const PretrainConfig& run, Problems& problem
     problems.about("moe-load-imbalance", "expert-model-parallel-size")
         .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}", load, ranks)
         .right("give at most {}: all rows on one rank", ranks);
-  const std::optional<double> capacity = run.model.moe_expert_capacity_factor;
-  if (ranks > 1 && capacity && load > *capacity && problems.sound({"moe-expert-capacity-factor"}))
-    problems.about("moe-load-imbalance", "moe-expert-capacity-factor")
-        .wrong("--moe-load-imbalance {} is not possible with --moe-expert-capacity-factor {}", load,
-               *capacity)
-        .right("give at most {}: what is beyond the capacity is dropped", std::max(1.0, *capacity));
+  else
+    check_rows_of_experts(load, run.model, problems);
 }
 
 }  // namespace trifold

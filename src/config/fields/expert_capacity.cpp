@@ -1,4 +1,4 @@
-#include "nn/expert_capacity.h"
+#include "config/fields/expert_capacity.h"
 
 #include <cmath>
 
