@@ -115,8 +115,9 @@ CheckpointReader::CheckpointReader(const fs::path& named, Newest newest) {
 }
 
 CheckpointReader::CheckpointReader(fs::path directory, Manifest manifest,
-                                   std::shared_ptr<TensorSource> source)
+                                   std::shared_ptr<TensorSource> source, fs::path attachments)
     : directory_(std::move(directory)),
+      attachments_(std::move(attachments)),
       manifest_(std::make_shared<const Manifest>(std::move(manifest))),
       source_(std::move(source)) {}
 
@@ -196,7 +197,7 @@ CheckpointReader CheckpointReader::with_averages() const {
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   return CheckpointReader(directory_, std::move(manifest),
-                          std::make_shared<Averages>(source_, std::move(averaged)));
+                          std::make_shared<Averages>(source_, std::move(averaged)), attachments_);
 }
 
 const TensorInfo* CheckpointReader::find(const std::string& name) const {

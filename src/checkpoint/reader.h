@@ -60,9 +60,15 @@ class CheckpointReader {
   explicit CheckpointReader(const std::filesystem::path& named, Newest newest = Newest::OrError);
   // Reads a folder of another format: `manifest` describes its tensors, without pieces, and its attachments; `source`
   // has the elements.
-  CheckpointReader(std::filesystem::path directory, Manifest manifest, std::shared_ptr<TensorSource> source);
+  // `attachments`: their folder, if it is another one.
+  CheckpointReader(std::filesystem::path directory, Manifest manifest, std::shared_ptr<TensorSource> source,
+                   std::filesystem::path attachments = {});
 
   const std::filesystem::path& directory() const { return directory_; }
+  // The folder of the attachments, and of all files that the state names without a folder.
+  const std::filesystem::path& attachments() const {
+    return attachments_.empty() ? directory_ : attachments_;
+  }
   const CheckpointMeta& meta() const { return manifest_->meta; }
   const Manifest& manifest() const { return *manifest_; }
   const std::vector<TensorInfo>& tensors() const { return manifest_->tensors; }
@@ -89,6 +95,7 @@ class CheckpointReader {
   std::vector<std::string> problems_of(int file) const;
 
   std::filesystem::path directory_;
+  std::filesystem::path attachments_;  // empty: directory_
   std::shared_ptr<const Manifest> manifest_;
   std::shared_ptr<TensorSource> source_;
 };

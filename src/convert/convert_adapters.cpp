@@ -81,7 +81,7 @@ Converted import_adapters(const ConvertConfig& config) {
   meta.step = meta.consumed_samples = 0;
   for (const FileInfo& attached : from.manifest().files)
     if (attached.role == FileInfo::Role::Attachment)
-      tables.add(checkpoint.attach(from.directory() / attached.name), {});
+      tables.add(checkpoint.attach(from.attachments() / attached.name), {});
   checkpoint.commit(meta, tables);
   checkpoint.tidy_up();
   Converted done;

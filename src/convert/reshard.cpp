@@ -257,7 +257,7 @@ std::filesystem::path reshard(CheckpointReader& from, const ReshardConfig& confi
   }
   for (const FileInfo& file : from.manifest().files)
     if (file.role == FileInfo::Role::Attachment)
-      tables.add(checkpoint.attach(from.directory() / file.name), {});
+      tables.add(checkpoint.attach(from.attachments() / file.name), {});
   checkpoint.commit(meta_of(from, config), tables);
   checkpoint.tidy_up();
   return std::filesystem::path(config.save) / step_directory_name(from.meta().step);

@@ -68,6 +68,8 @@ class Adapters(ProgramTest):
             self.trifold("convert", "--load", kind, "--save", f"{kind}_merged", "--merge-adapters")
             self.assertAlmostEqual(self.loss(f"{kind}_merged"), self.loss(kind), places=5)
             self.trifold("generate", "--load", kind, "--max-new-tokens", 4)
+            _, err = self.trifold("convert", "--load", kind, "--save", f"{kind}_peft")
+            self.assertEqual(f"frozen weights in {kind}" in err, kind != "none")
         self.assertEqual(len({tuple(run) for run in losses.values()}), 3)
         _, err = self.pretrain("--load", "nf4", *LORA, "--train-iters", 9, status=2)
         self.assertIn("quantize_base", err)
@@ -83,6 +85,20 @@ class Adapters(ProgramTest):
         _, err = self.pretrain("--load", "base", "--lora-rank", 4, "--train-iters", 2, "--save-hf", "others",
                                "--save-hf-interval", 2, status=2)
         self.assertIn("block.0.attention.query has an adapter of its own, but transformers has one layer", err)
+
+    def test_a_base_with_files_of_its_own(self):
+        """Folders of transformers have more than weights; adapters on them are read by every command."""
+        self.pretrain("--train-iters", 20, "--save", "base")
+        self.trifold("convert", "--load", "base", "--save", "model")
+        (self.folder / "model" / "generation_config.json").write_text('{"eos_token_id": 5}')
+        self.pretrain("--load", "model", *LORA, "--train-iters", 4, "--lr", 0.01, "--save", "run")
+        self.trifold("convert", "--load", "run", "--save", "peft")
+        self.trifold("generate", "--load", "peft", "--max-new-tokens", 4)
+        self.assertAlmostEqual(self.loss("peft"), self.loss("run"), places=5)
+        out, _ = self.trifold("convert", "--load", "peft", "--save", "merged", "--merge-adapters")
+        self.assertIn("peft -> merged", out)
+        self.assertIn("merged/generation_config.json", self.files())
+        self.assertAlmostEqual(self.loss("merged"), self.loss("run"), places=5)
 
     def test_averages(self):
         self.pretrain("--train-iters", 4, "--save", "base")

@@ -132,9 +132,10 @@ CheckpointReader dequantized(CheckpointReader from, const ModelConfig& model) {
   std::map<std::string, QuantizedForm> forms = quantized_forms(model);
   Manifest manifest = from.manifest();
   for (TensorInfo& tensor : manifest.tensors) tensor.pieces.clear();
-  fs::path directory = from.directory();
+  fs::path directory = from.directory(), attachments = from.attachments();
   return CheckpointReader(std::move(directory), std::move(manifest),
-                          std::make_shared<DequantizedSource>(std::move(from), std::move(forms)));
+                          std::make_shared<DequantizedSource>(std::move(from), std::move(forms)),
+                          std::move(attachments));
 }
 
 }  // namespace trifold

@@ -167,9 +167,10 @@ CheckpointReader joined(CheckpointReader adapters, CheckpointReader frozen) {
     if (is_weight(tensor.name) && adapters.find(tensor.name) == nullptr)
       manifest.tensors.push_back({tensor.name, tensor.dtype, tensor.global, {}});
   sort_by_name(manifest.tensors);
-  fs::path directory = adapters.directory();
+  fs::path directory = adapters.directory(), attachments = adapters.attachments();
   return CheckpointReader(std::move(directory), std::move(manifest),
-                          std::make_shared<JoinedSource>(std::move(adapters), std::move(frozen)));
+                          std::make_shared<JoinedSource>(std::move(adapters), std::move(frozen)),
+                          std::move(attachments));
 }
 
 CheckpointReader with_frozen_weights(CheckpointReader adapters) {
@@ -206,9 +207,10 @@ CheckpointReader merged(CheckpointReader from) {
   plain.adapters = {};
   manifest.meta.model = to_json(plain);
   manifest.meta.state.erase(kFrozenWeights);
-  fs::path directory = from.directory();
+  fs::path directory = from.directory(), attachments = from.attachments();
   return CheckpointReader(std::move(directory), std::move(manifest),
-                          std::make_shared<MergedSource>(dequantized(std::move(from), model), model));
+                          std::make_shared<MergedSource>(dequantized(std::move(from), model), model),
+                          std::move(attachments));
 }
 
 }  // namespace trifold

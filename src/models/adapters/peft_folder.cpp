@@ -16,6 +16,7 @@
 #include "config/subjects/model_family.h"
 #include "core/error.h"
 #include "core/read_json.h"
+#include "files/crc32.h"
 #include "files/file.h"
 #include "models/adapters/adapter_modules.h"
 #include "models/adapters/frozen_weights.h"
@@ -212,7 +213,6 @@ CheckpointReader open_peft_folder(const fs::path& folder) {
   if (config.value("init_lora_weights", json()) == kGaussian) model.adapters.lora_init = LoraInit::Gaussian;
 
   Manifest manifest;
-  manifest.save_id = fmt::format("{:08x}", file->digest(64));
   manifest.meta = base.meta();
   std::map<std::string, const SafeTensor*> places;
   std::vector<std::string> problems;
@@ -270,13 +270,15 @@ CheckpointReader open_peft_folder(const fs::path& folder) {
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   manifest.meta.model = to_json(model);
+  const std::string description = json_text(manifest.meta.model);
+  manifest.save_id =
+      fmt::format("{:08x}{:08x}{}", file->digest(64), crc32_of(0, description.data(), description.size()),
+                  base.manifest().save_id);
   manifest.files = base.manifest().files;
   std::erase_if(manifest.files, [](const FileInfo& each) { return each.role != FileInfo::Role::Attachment; });
-  // The tokenizer's files are the base model's.
-  fs::path directory = manifest.files.empty() ? folder : base.directory();
-  return joined(CheckpointReader(std::move(directory), std::move(manifest),
-                                 std::make_shared<PeftSource>(file, std::move(places))),
-                std::move(base));
+  CheckpointReader adapters(folder, std::move(manifest),
+                            std::make_shared<PeftSource>(file, std::move(places)), base.attachments());
+  return joined(std::move(adapters), std::move(base));
 }
 
 namespace {

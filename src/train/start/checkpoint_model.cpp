@@ -71,12 +71,13 @@ void read_tokenizer_of(const CheckpointReader& reader, DataConfig& data) {
   // A run stores absolute paths; a file kept in the checkpoint is stored by name only.
   for (std::optional<std::string>* file :
        {&data.tokenizer_model, &data.tokenizer_merges, &data.chat_template})
-    if (*file) *file = (reader.directory() / **file).string();
+    if (*file) *file = (reader.attachments() / **file).string();
 }
 
 CheckpointModel describe_checkpoint(const CheckpointReader& reader) {
   CheckpointModel found;
   found.directory = reader.directory().string();
+  found.attachments = reader.attachments().string();
   found.model = language_model_of(reader);
   read_tokenizer_of(reader, found.data);
   found.dtype = dtype_named(JsonView(reader.meta().state, found.directory).at("dtype").text());

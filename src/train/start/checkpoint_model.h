@@ -18,6 +18,7 @@ struct CheckpointModel {
   DType dtype = DType::F32;
   int64_t step = 0;
   std::string directory;
+  std::string attachments;  // the folder of its attached files (CheckpointReader::attachments)
 };
 
 // The description in a checkpoint. BadInput unless it is a checkpoint of a language model.
