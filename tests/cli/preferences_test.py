@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 import unittest
 
 from program import ProgramTest
@@ -86,6 +87,42 @@ class Preferences(ProgramTest):
         _, text = self.dpo("--train-data", "train.jsonl", "--train-epochs", 4, "--hidden-dropout", 0.1, "--save", "run",
                            "--auto-resume", "--dpo-beta", 0.5, status=2)
         self.assertIn("with beta 0.1", text)
+
+    def test_damaged_values_of_a_reference_are_refused(self):
+        self.pretrained()
+        self.write_pairs("train.jsonl", 16)
+        line = ["--train-data", "train.jsonl", "--train-iters", 4, "--save", "run", "--auto-resume"]
+        self.dpo(*line, "--exit-interval", 2)
+        (file,) = (self.folder / "run").glob("reference-*.npy")
+        content = bytearray(file.read_bytes())
+        content[-20] ^= 1
+        file.write_bytes(content)
+        _, text = self.dpo(*line, status=2)
+        self.assertIn(f"run/{file.name} is damaged", text)
+
+    def test_references_with_other_adapters_are_others(self):
+        """Folders of peft with the same adapters, but another scale, or on other weights."""
+        self.pretrained()
+        self.write_pairs("train.jsonl", 16)
+        for name, seed in (("model", 1), ("other", 2)):
+            self.pretrain("--seq-length", LONG, "--train-iters", 5, "--seed", seed, "--save", name + ".run")
+            self.trifold("convert", "--load", name + ".run", "--save", name)
+        self.pretrain("--seq-length", LONG, "--load", "model", "--lora-rank", 2, "--lora-alpha", 2, "--lora-targets", "qkv",
+                      "--train-iters", 4, "--lr", 0.05, "--save", "run")
+        self.trifold("convert", "--load", "run", "--save", "one")
+        config = json.loads((self.folder / "one" / "adapter_config.json").read_text())
+        first = {}
+        for name, changes in {"one": {}, "scaled": {"lora_alpha": 40},
+                              "moved": {"base_model_name_or_path": str(self.folder / "other")}}.items():
+            if changes:
+                shutil.copytree(self.folder / "one", self.folder / name)
+            (self.folder / name / "adapter_config.json").write_text(json.dumps({**config, **changes}))
+            for folder in ("kept", f"new_{name}"):
+                self.dpo("--train-data", "train.jsonl", "--train-iters", 1, "--dpo-reference-model", name,
+                         "--dpo-reference-folder", folder, "--log-json", f"{folder}_{name}.jsonl")
+            first[name] = self.losses(f"new_{name}_{name}.jsonl")
+            self.assertEqual(self.losses(f"kept_{name}.jsonl"), first[name])
+        self.assertEqual(len({tuple(losses) for losses in first.values()}), 3)
 
     def test_losses_and_references_differ(self):
         self.pretrained()

@@ -2,9 +2,11 @@
 
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "core/random.h"
+#include "files/crc32.h"
 #include "files/npy_file.h"
 #include "files/output_files.h"
 #include "models/folders/open_model.h"
@@ -50,24 +52,32 @@ class SampleLikelihoods final : public StepWatch {
   std::vector<double> values_;  // [sample]
 };
 
-// The numbers in the file; empty if there is none.
+double checksum_of(std::span<const double> values) { return crc32_of(0, values.data(), values.size_bytes()); }
+
+// The log-likelihoods in the file, behind which it has their checksum; empty if there is no file.
 std::vector<double> read_values(const std::string& path, int64_t count) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
   NpyFile file(path);
-  std::vector<double> values(static_cast<size_t>(count));
-  const std::vector<int64_t> shape{count};
+  std::vector<double> values(static_cast<size_t>(count) + 1);
+  const std::vector<int64_t> shape{count + 1};
   const bool fits = file.shape() == shape && file.header().row_bytes() == sizeof(double) &&
                     file.header().visit(reinterpret_cast<const std::byte*>(values.data()),
                                         [](auto value) { return std::is_same_v<decltype(value), double>; });
   if (!fits)
-    bad_input("{} holds {} numbers of {} bytes instead of {} log-likelihoods in f64: remove it", path,
-              file.shape_text(), file.header().number_bytes(), count);
-  std::memcpy(values.data(), file.next(count).data(), values.size() * sizeof(double));
+    bad_input(
+        "{} holds {} numbers of {} bytes instead of {} log-likelihoods and their checksum in f64: remove it",
+        path, file.shape_text(), file.header().number_bytes(), count);
+  std::memcpy(values.data(), file.next(count + 1).data(), values.size() * sizeof(double));
+  const double stored = values.back();
+  values.pop_back();
+  if (stored != checksum_of(values))
+    bad_input("{} is damaged: its log-likelihoods do not have its checksum; remove it", path);
   return values;
 }
 
-void write_values(const std::string& path, const std::vector<double>& values) {
+void write_values(const std::string& path, std::vector<double> values) {
+  values.push_back(checksum_of(values));
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   write_file("--dpo-reference-folder", path, npy_content(values));
 }
