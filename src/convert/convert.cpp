@@ -222,7 +222,7 @@ std::string library_type(DType dtype) {
 }
 
 json config_of(const ModelConfig& model, const HuggingFaceFamily& family, const CheckpointReader& from,
-               const DataConfig& data, DType dtype) {
+               DataConfig data, const std::vector<FileToWrite>& files, DType dtype) {
   json config = to_hugging_face(model, family);
   config["torch_dtype"] = library_type(dtype);
   // The library's default ids belong to another vocabulary.
@@ -245,6 +245,7 @@ json config_of(const ModelConfig& model, const HuggingFaceFamily& family, const 
   // A family has written the ids on which its models depend.
   for (const auto& [name, id] : ids.items())
     if (!config.contains(name)) config[name] = id;
+  name_files(files, data);
   config[kOwnFields] = {
       {"step", from.meta().step}, {"seq_length", model.seq_length}, {"tokenizer", tokenizer_to_json(data)}};
   return config;
@@ -265,7 +266,8 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
   const DType dtype = stored_type(from, config);
   DataConfig data;
   read_tokenizer_of(from, data);
-  const json description = config_of(model, family, from, data, dtype);
+  const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
+  const json description = config_of(model, family, from, data, others, dtype);
   const std::vector<WeightMap> maps = weight_map(model, family);
   std::vector<WrittenWeight> weights = weights_of(maps, dtype);
   for (int64_t module = 0; module < model.mtp_num_layers; ++module)
@@ -283,7 +285,6 @@ Converted export_model(CheckpointReader& from, const ConvertConfig& config) {
     exporter.write(folder / files.name(number), weights, files.tensors(number));
   files.write_index(folder);
   write_text(folder / "config.json", json_text(description, 2) + "\n");
-  const std::vector<FileToWrite> others = tokenizer_files_of(from, data);
   std::vector<std::string> names;
   for (const FileToWrite& file : others) {
     names.push_back(file.name);

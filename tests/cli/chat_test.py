@@ -82,8 +82,15 @@ class Chat(ProgramTest):
             _, text = self.trifold("finetune", "--task", "chat", "--load", "one", "--valid-data", "dev.jsonl",
                                    "--micro-batch-size", 4, "--log-json", "again.jsonl", *mesh)
             self.assertLess(abs(self.valid("again.jsonl")[-1] - self.valid("one.jsonl")[-1]), 1e-5)
+        # Its export has the template, and needs the checkpoint no more.
+        self.trifold("convert", "--load", "one", "--save", "exported")
+        (self.folder / "one").rename(self.folder / "moved")
+        self.assertNotIn("step_", (self.folder / "exported" / "config.json").read_text())
+        self.trifold("finetune", "--task", "chat", "--load", "exported", "--valid-data", "dev.jsonl", "--micro-batch-size", 4,
+                     "--log-json", "exported.jsonl")
+        self.assertLess(abs(self.valid("exported.jsonl")[-1] - self.valid("one.jsonl")[-1]), 1e-5)
         # The model answers.
-        out, _ = self.trifold("generate", "--load", "one", "--prompt", "<|user|>123 duck?<|end|>\n<|assistant|>", "--temperature", 0,
+        out, _ = self.trifold("generate", "--load", "exported", "--prompt", "<|user|>123 duck?<|end|>\n<|assistant|>", "--temperature", 0,
                               "--max-new-tokens", 12)
         self.assertIn("quack<|end|>", out)
 
@@ -188,8 +195,11 @@ class Chat(ProgramTest):
         (self.folder / "broken.jinja").write_text("{% for m in messages %}\n{{ m.content }\n{% endfor %}")
         (self.folder / "strict.jinja").write_text("{% if messages|length > 1 %}{{ raise_exception('one at a time') }}{% endif %}")
         self.write_lines("roles.jsonl", [self.conversation(1), {"messages": [{"role": "bot", "content": "a"}]}])
+        self.write_lines("kwargs.jsonl", [{**self.conversation(1), "chat_template_kwargs": {"messages": [1]}}])
         line = ["--train-data", "train.jsonl", "--train-iters", 1]
         for arguments, part in (
+                (["--train-data", "kwargs.jsonl", "--train-iters", 1],
+                 "kwargs.jsonl, line 1: chat_template_kwargs has 'messages', which the conversation sets: leave it out"),
                 ([*line, "--chat-template", "missing.jinja"], "--chat-template missing.jinja: there is no such file"),
                 ([*line, "--chat-template", "broken.jinja"], "the chat template broken.jinja, line 2: "),
                 ([*line, "--chat-template", "strict.jinja"], "train.jsonl, line 1: the chat template strict.jinja, line 1: one at a time"),

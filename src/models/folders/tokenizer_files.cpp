@@ -180,6 +180,7 @@ std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
 }
 
 std::string name_tokenizer(const std::vector<fs::path>& files, DataConfig& data) {
+  if (data.chat_template && holds(files, kChatTemplateFile)) data.chat_template = kChatTemplateFile;
   if (data.tokenizer_type == TokenizerType::Byte) return {};
   std::string problem;
   for (const Candidate& candidate : candidates(files)) {
@@ -206,7 +207,7 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
   std::vector<FileToWrite> files;
   for (const FileInfo& file : checkpoint.manifest().files)
     if (file.role == FileInfo::Role::Attachment)
-      files.push_back({checkpoint.directory() / file.name, file.name});
+      files.push_back({checkpoint.attachments() / file.name, file.name});
   const auto is_there = [&files](const fs::path& name) {
     return std::any_of(files.begin(), files.end(),
                        [&](const FileToWrite& file) { return file.name == name; });
@@ -230,6 +231,15 @@ std::vector<FileToWrite> tokenizer_files_of(const CheckpointReader& checkpoint, 
   if (is_vocabulary(model) && data.tokenizer_type == TokenizerType::Tiktoken) add_beside(kTiktokenSettings);
   if (is_from_transformers(checkpoint)) add_beside(kGenerationConfig);
   return files;
+}
+
+void name_files(const std::vector<FileToWrite>& files, DataConfig& data) {
+  for (std::optional<std::string>* path :
+       {&data.tokenizer_model, &data.tokenizer_merges, &data.chat_template}) {
+    const auto written = std::find_if(files.begin(), files.end(),
+                                      [&](const FileToWrite& file) { return *path && file.from == **path; });
+    if (written != files.end()) *path = written->name;
+  }
 }
 
 bool have_tokenizer(const std::vector<std::string>& names) {
