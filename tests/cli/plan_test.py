@@ -224,6 +224,13 @@ class Plan(ProgramTest):
         self.refused(*failing, "--save-seconds", "5", "--save-stall-seconds", "1", words=["--async-save"])
         self.refused(*failing, "--save-seconds", "5", "--storage-gbps", "1", words=["give one of them"])
         self.refused("--ranks-per-node", "1", "--mtbf", "0", "--save-seconds", "5", words=["--mtbf 0", "from 0.001"])
+        self.refused(*failing, "--storage-gbps", "1e-300", words=["--storage-gbps 1e-300", "more than a year", "give at least"])
+
+    def test_goodput_with_many_nodes_under_repair(self):
+        """A quarter of a million at once: each failure must not look at all of them."""
+        self.trifold("plan", *MODEL, "--pp", "2", "--ranks", "8", "--ranks-per-node", "1", "--mtbf", "0.002", "--save-seconds", "0",
+                     "--restart-seconds", "0", "--detect-seconds", "0", "--spare-nodes", "1000000", "--train-iters", "1000000000",
+                     "--goodput-trials", "1", timeout=60)
 
     def test_records(self):
         model = ["--config", CONFIGS / "gpt2-124m.cfg", "--ranks", 2, "--tensor-model-parallel-size", 2, "--micro-batch-size", 1]

@@ -93,10 +93,10 @@ class Trial {
   }
 
  private:
-  int64_t intact(double time) const {
-    const auto broken = std::count_if(repairs_.begin(), repairs_.end(), [&](double at) { return at > time; });
-    return run_.meshes.front().nodes + run_.spares - broken;
-  }
+  int64_t nodes() const { return run_.meshes.front().nodes + run_.spares; }
+  // The first node that is still broken at `time`.
+  auto broken_at(double time) const { return std::upper_bound(repairs_.begin(), repairs_.end(), time); }
+  int64_t intact(double time) const { return nodes() - (repairs_.end() - broken_at(time)); }
 
   std::optional<size_t> mesh_for(int64_t nodes) const {
     for (size_t i = 0; i < run_.meshes.size(); ++i)
@@ -117,9 +117,9 @@ class Trial {
   // When repairs allow a larger mesh than the one of this index.
   double larger_mesh_at(size_t mesh) const {
     if (mesh == 0) return kNever;
-    for (const double at : repairs_)
-      if (at > now_ && intact(at) >= run_.meshes[mesh - 1].nodes) return at;
-    return kNever;
+    const int64_t needed = std::ssize(repairs_) - (nodes() - run_.meshes[mesh - 1].nodes);  // repairs
+    const int64_t first = std::max<int64_t>(broken_at(now_) - repairs_.begin(), needed - 1);
+    return first < std::ssize(repairs_) ? repairs_[static_cast<size_t>(first)] : kNever;
   }
 
   // Computes until the end, the next failure, or the save after which a larger mesh takes over. Returns the seconds of

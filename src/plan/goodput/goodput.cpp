@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "config/commands/validate.h"
+#include "config/subjects/planning/goodput.h"
+#include "core/bytes_text.h"
 #include "core/error.h"
 
 namespace trifold {
@@ -25,13 +27,22 @@ int64_t ranks_per_node(const MeshConfig& mesh, const PlannedMachine& machine) {
   bad_input("--mtbf needs --ranks-per-node or --hardware, to know how many ranks share a node");
 }
 
+double save_seconds(const GoodputConfig& config, double bytes) {
+  if (config.save_seconds) return *config.save_seconds;
+  const double rate = config.storage_gbps.value_or(1) * 1e9;
+  if (bytes / rate > kMostGoodputSeconds)
+    bad_input(
+        "--storage-gbps {}: a checkpoint of {} would take more than a year to write; give at least {:.2g}",
+        *config.storage_gbps, bytes_text(static_cast<size_t>(bytes)), bytes / kMostGoodputSeconds / 1e9);
+  return bytes / rate;
+}
+
 SaveCosts save_costs(const GoodputConfig& config, const PlannedTraining& training) {
   SaveCosts costs;
   costs.step = training.step;
   costs.detect = config.detect_seconds.value_or(training.timeout);
   costs.restart = config.restart_seconds;
-  const double save = config.save_seconds ? *config.save_seconds
-                                          : training.checkpoint.all / (config.storage_gbps.value_or(1) * 1e9);
+  const double save = save_seconds(config, training.checkpoint.all);
   if (!training.saves_in_background) {
     costs.stall = save;
     return costs;

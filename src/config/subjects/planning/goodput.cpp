@@ -6,7 +6,6 @@ namespace trifold {
 
 namespace {
 
-constexpr double kMostSeconds = 31'536'000;  // a year
 constexpr const char* kNoFailures = "because no failures are forecast";
 
 void add_saves(OptionTable& table, GoodputConfig& goodput) {
@@ -14,7 +13,7 @@ void add_saves(OptionTable& table, GoodputConfig& goodput) {
       .add("save-seconds", &goodput.save_seconds,
            "Seconds to write a checkpoint: training waits for it, or with --async-save for "
            "--save-stall-seconds alone.")
-      .range(0, kMostSeconds)
+      .range(0, kMostGoodputSeconds)
       .absent("the bytes of a checkpoint at --storage-gbps")
       .excludes("storage-gbps", "from which it is computed", "give one of them")
       .only_with("mtbf", kNoFailures);
@@ -27,7 +26,7 @@ void add_saves(OptionTable& table, GoodputConfig& goodput) {
   table
       .add("save-stall-seconds", &goodput.save_stall_seconds,
            "Seconds that training waits for the copy of the state that --async-save makes.")
-      .range(0, kMostSeconds)
+      .range(0, kMostGoodputSeconds)
       .absent("the state of the rank with most at 10 GB/s")
       .only_with("mtbf", kNoFailures)
       .only_with("async-save", "because training waits for the whole save");
@@ -54,10 +53,10 @@ void add_goodput(OptionTable& table, GoodputConfig& goodput) {
           "restart-seconds", &goodput.restart_seconds,
           "Seconds from a noticed failure until the run computes again: replacing the node, starting the ranks, "
           "loading the checkpoint.")
-      .range(0, kMostSeconds)
+      .range(0, kMostGoodputSeconds)
       .only_with("mtbf", kNoFailures);
   table.add("detect-seconds", &goodput.detect_seconds, "Seconds from a failure until it is noticed.")
-      .range(0, kMostSeconds)
+      .range(0, kMostGoodputSeconds)
       .absent("the run's time-out: --timeout-factor steps, at least --timeout-floor-seconds")
       .only_with("mtbf", kNoFailures);
   table

@@ -6,6 +6,9 @@
 
 namespace trifold {
 
+// The longest save, restart or repair, in seconds: a year.
+inline constexpr double kMostGoodputSeconds = 31'536'000;
+
 void add_goodput(OptionTable& table, GoodputConfig& goodput);
 
 }  // namespace trifold
