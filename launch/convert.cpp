@@ -98,6 +98,13 @@ int run(const ConvertConfig& config) {
     bad_input("--merge-adapters: {} has no low-rank adapters: leave it out", config.load);
   if (has_adapters && !config.merge_adapters) {
     print_result(from_peft ? import_adapters(config) : export_adapters(*checkpoint, config));
+    const BaseWeights held = language_model_of(*checkpoint).adapters.quantize_base;
+    if (!from_peft && held != BaseWeights::AsRun)
+      print_warning(fmt::format(
+          "the adapters were trained on frozen weights in {}, but their folder names the weights as they "
+          "were before, with which they compute something else: --merge-adapters writes the model that was "
+          "trained",
+          name_of(held)));
     return kDone;
   }
   if (has_adapters) checkpoint = merged(std::move(*checkpoint));

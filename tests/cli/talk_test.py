@@ -107,6 +107,8 @@ class Talk(ProgramTest):
         words = ["--load", "gpt2", "--prompt", "U: count\nA:", "--temperature", 0, "--max-new-tokens", 60]
         self.assertTrue(self.generate(*words).startswith("U: count\nA: one two three four.\nU: "), self.generate(*words))
         self.assertEqual(self.generate(*words, "--stop", "\n"), "U: count\nA: one two three four.\n")
+        _, text = self.trifold("generate", "--load", "x", "--stop", "", status=2)
+        self.assertIn('--stop "" would end a continuation before it begins', text)
         self.assertEqual(self.generate(*words, "--stop", "never", "three f", "four"), "U: count\nA: one two \n")
 
     def test_lines_of_a_conversation(self):

@@ -106,6 +106,7 @@ TEST(DataSchedule, RefusesMistakes) {
              "no path of --data-path is called 'wiki'; they are data/web.jsonl.gz");
   expect_has(error(R"({"0": {"web": 1}})"), "data/code of --data-path never has a weight");
   expect_has(error(R"({"0": {"web": 0, "code": 0}})"), "no path has a weight above 0");
+  expect_has(error(R"({"0": {"web": 1e308, "code": 1e308}})"), "a sum beyond the largest number");
   expect_has(error(R"({"0": {"web": -1, "code": 2}})"), "a weight of at least 0 is needed");
   expect_has(error(R"({"0": {"web": 1, "code": 2}, "soon": {}})"), "'soon' is no number of tokens");
   expect_has(error(R"({"1e2": {"web": 1}, "100": {"code": 1}, "0": {"web": 1}})"),

@@ -126,6 +126,10 @@ FinetuneConfig resolve(FinetuneConfig config) {
 
 Findings findings(const GenerateConfig& config) {
   Problems problems = problems_of_options(config);
+  if (std::count(config.stop.begin(), config.stop.end(), "") > 0)
+    problems.about("stop")
+        .wrong("--stop \"\" would end a continuation before it begins")
+        .right("give a text of at least one character, or leave it out");
   return problems.findings();
 }
 

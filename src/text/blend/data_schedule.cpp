@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -84,6 +85,9 @@ DataSchedule::DataSchedule(const std::string& option, const std::vector<std::str
     });
     const double sum = std::accumulate(point.shares.begin(), point.shares.end(), 0.0);
     if (!(sum > 0)) bad_input("{}: from {} tokens on, no path has a weight above 0", where, key);
+    if (!std::isfinite(sum))
+      bad_input("{}: the weights from {} tokens on have a sum beyond the largest number: give smaller ones",
+                where, key);
     for (double& share : point.shares) share /= sum;
     points_.push_back(std::move(point));
   });

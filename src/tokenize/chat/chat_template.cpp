@@ -141,6 +141,9 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 RenderedChat ChatTemplate::render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                                   const nlohmann::ordered_json& variables) const {
+  for (const char* own : {"messages", "add_generation_prompt"})
+    if (variables.contains(own))
+      bad_input("chat_template_kwargs has '{}', which the conversation sets: leave it out", own);
   nlohmann::ordered_json values = source_.special_tokens;
   values.update(variables);
   nlohmann::ordered_json request = nlohmann::ordered_json::object();
