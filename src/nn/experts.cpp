@@ -78,7 +78,7 @@ Experts::Experts(BlockBuilder& builder, const std::string& name, const ExpertsSh
 }
 
 void Experts::activate(Run& run, Tensor a, const Round& round) const {
-  trifold::activate(run.ops, run.stream, a, round.inner, activation_);
+  run.ops.activate_choices(run.stream, a, round.inner, round.gates, round.row, activation_);
 }
 
 void Experts::route_input(Run& run, Tensor x, Saved& saved) const {
@@ -211,19 +211,25 @@ void Experts::compute_inner(Run& run, Tensor rows, Tensor received, const Saved&
   if (!exchange_) clear_dropped(run, round.inner, saved);
 }
 
-void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved,
-                             const Round& round) const {
+void Experts::compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Round& round,
+                             bool with_down) const {
   const Arena::Mark mark = run.scratch.mark();
   const Tensor a = take_rows(run, round, ffn_);
   const Tensor da = take_rows(run, round, ffn_);
   run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
   down_product(run, da, rows, round.first, false);
   if (!exchange_) clear_dropped(run, da, saved);
-  activate(run, a, round);
-  run.ops.gate_rows_backward(run.stream, da, dgates, da, a, round.gates, round.row);
+  run.ops.activate_choices_backward(run.stream, round.dinner, a, dgates, da, round.inner, round.gates,
+                                    round.row, activation_);
   if (biases_) biases_->add_gate_gradients(run, dgates, rows, biased_rows(round));
-  activate_backward(run.ops, run.stream, round.dinner, da, round.inner, activation_);
+  if (with_down) add_down_gradient(run, rows, a, round);
   run.scratch.release(mark);
+}
+
+void Experts::add_down_gradient(Run& run, Tensor dy, Tensor a, const Round& round) const {
+  run.ops.expert_product_weight(run.stream, run.grad(down_.id()), dy, a, round.first,
+                                run.adds_to(down_.id()));
+  if (biases_) biases_->add_down_gradient(run, dy, biased_rows(round));
 }
 
 Tensor Experts::compute_output(Run& run, Tensor y, SharedExpert shared, Saved& saved) const {
@@ -244,7 +250,6 @@ Tensor Experts::compute_output(Run& run, Tensor y, SharedExpert shared, Saved& s
     compute_inner(run, rows, round.is_kept ? received : Tensor{}, saved, round);
     run.show(up_name_, "output", round.inner);
     activate(run, a, round);
-    run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
     down_product(run, rows, a, round.first, true);
     if (biases_) biases_->add_down(run, rows, biased_rows(round));
     combine(run, sorted, rows, {}, saved, round);
@@ -317,7 +322,7 @@ Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved
       round.dinner = run.scratch.take(run.dtype, round.inner.shape);
       round.dy = dispatched(run, run.scratch, dy, saved, round);
     }
-    compute_dinner(run, rows, dgates_here, saved, round);
+    compute_dinner(run, rows, dgates_here, saved, round, with_weights && run.trains(router_));
     std::optional<ExchangedRows::PendingCombine> pending_dgates;
     if (exchange_ && round.is_kept && run.other_half != nullptr)
       pending_dgates = exchange_->start_combine(run, dgates, dgates_here, saved[host_counts_], round.number);
@@ -346,12 +351,12 @@ Tensor Experts::compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved
   if (dx_shared.rank() > 0) run.ops.add(run.stream, dx, dx, dx_shared);
   run.scratch.release(mark);
   run.show(name_, "input gradient", dx);
-  if (with_weights) add_gradients(run, received_x, saved);
+  if (with_weights) add_gradients(run, received_x, saved, false);
   run.scratch.release(outer_mark);
   return dx;
 }
 
-void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
+void Experts::add_gradients(Run& run, Tensor received, Saved& saved, bool with_down) const {
   if (!run.trains(router_)) return;
   const Tensor x = saved[x_];
   const Arena::Mark begin = run.scratch.mark();
@@ -363,24 +368,23 @@ void Experts::add_gradients(Run& run, Tensor received, Saved& saved) const {
   for_each_round(run, saved, [&](Round round) {
     const Arena::Mark mark = run.scratch.mark();
     const Tensor rows = take_rows(run, round, x.last_dim());
-    const Tensor a = take_rows(run, round, ffn_);
     if (!round.is_kept) {
       const Tensor dgates = run.scratch.take(round.gates.dtype, round.gates.shape);
       round.dinner = run.scratch.take(run.dtype, round.inner.shape);
       round.dy = dispatched(run, run.scratch, saved[dy_], saved, round);
       compute_inner(run, rows, {}, saved, round);
-      compute_dinner(run, rows, dgates, saved, round);
+      compute_dinner(run, rows, dgates, saved, round, with_down);
     }
     gather_rows(run, rows, x, round.is_kept ? received : Tensor{}, saved, round);
     run.ops.expert_product_weight(run.stream, up_matrices(run.grad(up_.id())), round.dinner, rows,
                                   round.first, run.adds_to(up_.id()));
     if (biases_) biases_->add_up_gradient(run, round.dinner, round.first);
-    activate(run, a, round);
-    run.ops.gate_rows(run.stream, a, a, round.gates, round.row);
-    run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
-    run.ops.expert_product_weight(run.stream, run.grad(down_.id()), rows, a, round.first,
-                                  run.adds_to(down_.id()));
-    if (biases_) biases_->add_down_gradient(run, rows, biased_rows(round));
+    if (with_down && round.is_kept) {
+      const Tensor a = take_rows(run, round, ffn_);
+      activate(run, a, round);
+      run.ops.embedding(run.stream, rows, round.dy, round.token, 0, false);
+      add_down_gradient(run, rows, a, round);
+    }
     run.scratch.release(mark);
   });
 }

@@ -133,7 +133,7 @@ class Experts final : public Layer {
   Tensor backward(Run& run, Tensor dy, SharedExpert shared, Saved& saved) const {
     return compute_backward(run, dy, shared, saved, true);
   }
-  void backward_weight(Run& run, Saved& saved) const override { add_gradients(run, {}, saved); }
+  void backward_weight(Run& run, Saved& saved) const override { add_gradients(run, {}, saved, true); }
   bool weight_backward_reads_weights() const override { return exchange_ && shape_.buffer_factor > 0; }
   // Replaces the input that forward saved by a recomputed one, before backward_weight.
   void set_input(Saved& saved, Tensor x) const { saved[x_] = x; }
@@ -221,8 +221,12 @@ class Experts final : public Layer {
                    const Round& round) const;
   // Assigns round.inner from the saved input; `rows` [rows, C] is scratch, `received` as above.
   void compute_inner(Run& run, Tensor rows, Tensor received, const Saved& saved, const Round& round) const;
-  // Assigns round.dinner from round.dy, and dgates in the order received; `rows` as above.
-  void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Round& round) const;
+  // Assigns round.dinner from round.dy, and dgates in the order received; `rows` as above. Adds the gradients of the
+  // second projection if `with_down`: its factors are at hand here.
+  void compute_dinner(Run& run, Tensor rows, Tensor dgates, const Saved& saved, const Round& round,
+                      bool with_down) const;
+  // Adds the gradients of the second projection, from dy in the order of the round and its input a, with gates.
+  void add_down_gradient(Run& run, Tensor dy, Tensor a, const Round& round) const;
   // Combines the experts' results `rows` [rows, columns] into `sorted`, which has a row for each own choice. If
   // `received_x` has dims, the saved input is dispatched again, into it.
   void combine(Run& run, Tensor sorted, Tensor rows, Tensor received_x, const Saved& saved,
@@ -231,8 +235,9 @@ class Experts final : public Layer {
   void yield_for_rounds(Run& run) const;
   // Returns the gradient of x; adds the gradients of weights if `with_weights`.
   Tensor compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved& saved, bool with_weights) const;
-  // Adds the gradients of weights. `received` is the input as dispatched again, without dims if it was not.
-  void add_gradients(Run& run, Tensor received, Saved& saved) const;
+  // Adds the gradients of weights, of the second projection if `with_down`. `received` is the input as dispatched again,
+  // without dims if it was not.
+  void add_gradients(Run& run, Tensor received, Saved& saved, bool with_down) const;
   // Columns of the first projection's output; a gate has two for each column of the second projection's input.
   int64_t inner_width() const { return activation_.gated() ? 2 * ffn_ : ffn_; }
   // The first projections of the local experts, [E, F, C], or [E, 2F, C] with a gate.
@@ -242,7 +247,7 @@ class Experts final : public Layer {
   // The grouped products with the local experts' projections (OpTable::expert_product).
   void up_product(Run& run, Tensor y, Tensor x, Tensor first, bool forward) const;
   void down_product(Run& run, Tensor y, Tensor x, Tensor first, bool forward) const;
-  // a [rows, F] = activation(round.inner)
+  // a [rows, F] = gate * activation(round.inner)
   void activate(Run& run, Tensor a, const Round& round) const;
   static ExpertBiases::Rows biased_rows(const Round& round) { return {round.first, round.gates, round.row}; }
   static Tensor take_rows(Run& run, const Round& round, int64_t columns) {

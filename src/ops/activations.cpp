@@ -12,13 +12,17 @@ const ActivationEntries& entries_of(ActivationKind kind) {
   fail("activation {} has no operations", static_cast<int>(kind));
 }
 
+}  // namespace
+
 Gating gating_of(const ActivationForm& form) {
   if (form.gating) return *form.gating;
   if (form.kind == ActivationKind::Swiglu) return {};
   return {form.kind == ActivationKind::Geglu ? Gating::Kind::Gelu : Gating::Kind::GeluErf};
 }
 
-}  // namespace
+size_t formula_of(const ActivationForm& form) {
+  return form.gated() ? static_cast<size_t>(gating_of(form).kind) : entries_of(form.kind).formula;
+}
 
 void activate(const OpTable& ops, Stream& stream, Tensor y, Tensor x, const ActivationForm& form) {
   if (form.gated()) return ops.gated(stream, y, x, gating_of(form));

@@ -51,6 +51,11 @@ static_assert(static_cast<size_t>(Gating::Kind::Silu) == cpu::Gates::index<cpu::
 // What kernels read of a gating.
 inline cpu::GateRule gate_rule(const Gating& gating) { return {gating.slope, gating.limit, gating.offset}; }
 
+// The gating of a form with a gate; and the index of a form's formula: in cpu::Gates with a gate, else in
+// cpu::Activations.
+Gating gating_of(const ActivationForm& form);
+size_t formula_of(const ActivationForm& form);
+
 // Calls visit(number), a compile-time constant of type size_t, for every index of kActivations.
 template <class Visit>
 void for_each_activation(Visit visit) {

@@ -73,6 +73,20 @@ struct Composed {
     if (residual.rank() > 0) Table().add(stream, dx, dx, residual);
     Table().rms_norm_backward_weight(stream, dgain, dy, x, rstd, accumulate);
   }
+
+  static void activate_choices(Stream& stream, Tensor y, Tensor x, Tensor gates, Tensor row,
+                               const ActivationForm& form) {
+    activate(Table(), stream, y, x, form);
+    Table().gate_rows(stream, y, y, gates, row);
+  }
+
+  static void activate_choices_backward(Stream& stream, Tensor dx, Tensor y, Tensor dgates, Tensor dy,
+                                        Tensor x, Tensor gates, Tensor row, const ActivationForm& form) {
+    activate(Table(), stream, y, x, form);
+    Table().gate_rows_backward(stream, dy, dgates, dy, y, gates, row);
+    activate_backward(Table(), stream, dx, dy, x, form);
+    Table().gate_rows(stream, y, y, gates, row);
+  }
 };
 
 // Sets the products of linear layers that consist of a product and another pass.
@@ -100,6 +114,8 @@ void add_composed_rows(OpTable& ops) {
   ops.rms_norm_backward_add = Composed<Table>::rms_norm_backward_add;
   ops.rms_norm_backward_all = Composed<Table>::rms_norm_backward_all;
   ops.cross_entropy_all = Composed<Table>::cross_entropy_all;
+  ops.activate_choices = Composed<Table>::activate_choices;
+  ops.activate_choices_backward = Composed<Table>::activate_choices_backward;
 }
 
 }  // namespace trifold

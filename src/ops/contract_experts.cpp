@@ -133,6 +133,28 @@ void gate_rows_backward(const Tensor& dx, const Tensor& dgates, const Tensor& dy
   expect(kOp, "gates", gates, accumulate_type(x.dtype), x.row_count());
 }
 
+void activate_choices(const Tensor& y, const Tensor& x, const Tensor& gates, const Tensor& row,
+                      const ActivationForm& form) {
+  constexpr const char* kOp = "activate_choices";
+  expect_matrix(kOp, "y", y);
+  expect(kOp, "x", x, y.dtype, (form.gated() ? 2 : 1) * y.elements());
+  expect(kOp, "gates", gates, accumulate_type(y.dtype), y.row_count());
+  expect(kOp, "row", row, DType::I32, y.row_count());
+}
+
+void activate_choices_backward(const Tensor& dx, const Tensor& y, const Tensor& dgates, const Tensor& dy,
+                               const Tensor& x, const Tensor& gates, const Tensor& row,
+                               const ActivationForm& form) {
+  constexpr const char* kOp = "activate_choices_backward";
+  expect_matrix(kOp, "y", y);
+  expect(kOp, "dy", dy, y.dtype, y.elements());
+  expect(kOp, "x", x, y.dtype, (form.gated() ? 2 : 1) * y.elements());
+  expect(kOp, "dx", dx, y.dtype, x.elements());
+  expect(kOp, "dgates", dgates, accumulate_type(y.dtype), y.row_count());
+  expect(kOp, "gates", gates, accumulate_type(y.dtype), y.row_count());
+  expect(kOp, "row", row, DType::I32, y.row_count());
+}
+
 void sum_choices(const Tensor& y, const Tensor& x, const Tensor& row, bool /*accumulate*/) {
   expect_rows("sum_choices", x, row);
   if (row.rank() != 2) fail("sum_choices: row is {}, but [tokens, choices] is needed", to_string(row.shape));
@@ -196,6 +218,8 @@ void add_experts(OpTable& checks) {
   bind<&OpTable::sort_choices, sort_choices>(checks);
   bind<&OpTable::gate_rows, gate_rows>(checks);
   bind<&OpTable::gate_rows_backward, gate_rows_backward>(checks);
+  bind<&OpTable::activate_choices, activate_choices>(checks);
+  bind<&OpTable::activate_choices_backward, activate_choices_backward>(checks);
   bind<&OpTable::sum_choices, sum_choices>(checks);
   bind<&OpTable::expert_product, expert_product>(checks);
   bind<&OpTable::expert_product_weight, expert_product_weight>(checks);

@@ -162,6 +162,23 @@ struct Gating {
   double offset = 0;
 };
 
+// The activations of feed-forward networks. Activations with a gate output half as many columns as x has.
+enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Relu, Swiglu, Geglu, GegluErf };
+struct ActivationForm {
+  ActivationForm(ActivationKind activation)
+      : kind(activation) {}  // NOLINT(google-explicit-constructor): a kind is a form
+  // Swiglu with slope, limit and offset of Gating::ClampedSilu.
+  static ActivationForm clamped_swiglu(double slope, double limit, double offset) {
+    ActivationForm form(ActivationKind::Swiglu);
+    form.gating = {Gating::Kind::ClampedSilu, slope, limit, offset};
+    return form;
+  }
+  bool gated() const { return kind >= ActivationKind::Swiglu; }
+
+  ActivationKind kind;
+  std::optional<Gating> gating = {};  // instead of the kind's
+};
+
 struct OpTable {
   const char* name;  // "x86-64-v4", "x86-64-v3", "generic", "cuda"; for reports and messages
   // The device of the tensors and streams; null: the host.
@@ -445,6 +462,16 @@ struct OpTable {
   // dgates[c] = dy[row[c]] . x[row[c]];  dx[row[c]] = gates[c] * dy[row[c]]; dx may be dy
   void (*gate_rows_backward)(Stream&, Tensor dx, Tensor dgates, Tensor dy, Tensor x, Tensor gates,
                              Tensor row);
+  // The activation of the experts with gates, and its adjoint; each is defined by the sequence of calls to the right of
+  // its formula (`activate`, ops.h), with the bits of that sequence, except that a device may sum dgates in another
+  // order. Backward also computes y again, for the gradients of the second projection, and leaves dy undefined.
+  // y, dy [R, F]  x, dx [R, F], or [R, 2F] with a gate of its own
+  // y[row[c]] = gates[c] f(x[row[c]])              activate(y, x), gate_rows(y, y)
+  void (*activate_choices)(Stream&, Tensor y, Tensor x, Tensor gates, Tensor row, const ActivationForm& form);
+  // dgates[c] = dy[row[c]] . f(x[row[c]])          activate(y, x), gate_rows_backward(dy, dgates, dy, y),
+  // dx[row[c]] = gates[c] dy[row[c]] f'(x[row[c]])  activate_backward(dx, dy, x), gate_rows(y, y)
+  void (*activate_choices_backward)(Stream&, Tensor dx, Tensor y, Tensor dgates, Tensor dy, Tensor x,
+                                    Tensor gates, Tensor row, const ActivationForm& form);
   // y[t] = the sum of x over the rows of token t's choices, in their order; added to y if `accumulate`.
   // y [T, C]  x [R, C]  row [T, k]
   void (*sum_choices)(Stream&, Tensor y, Tensor x, Tensor row, bool accumulate);
@@ -530,30 +557,15 @@ using Operations = OperationList<
     &OpTable::click_loss, &OpTable::click_loss_backward, &OpTable::copy_columns, &OpTable::copy_rows,
     &OpTable::inverse_root, &OpTable::route, &OpTable::router_losses, &OpTable::route_backward,
     &OpTable::drop_choices, &OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
-    &OpTable::sum_choices, &OpTable::expert_product, &OpTable::expert_product_weight,
-    &OpTable::add_choice_counts, &OpTable::clear_rows, &OpTable::experts_of_ranks, &OpTable::strided_copy,
-    &OpTable::strided_sum, &OpTable::map, &OpTable::softmax, &OpTable::softmax_backward,
-    &OpTable::log_softmax, &OpTable::log_softmax_backward, &OpTable::batched_product>;
+    &OpTable::activate_choices, &OpTable::activate_choices_backward, &OpTable::sum_choices,
+    &OpTable::expert_product, &OpTable::expert_product_weight, &OpTable::add_choice_counts,
+    &OpTable::clear_rows, &OpTable::experts_of_ranks, &OpTable::strided_copy, &OpTable::strided_sum,
+    &OpTable::map, &OpTable::softmax, &OpTable::softmax_backward, &OpTable::log_softmax,
+    &OpTable::log_softmax_backward, &OpTable::batched_product>;
 static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device) +
                                      Operations::kCount * sizeof(OpTable::fill),
               "an operation of OpTable is not in the list");
 
-// The activations of feed-forward networks. Activations with a gate output half as many columns as x has.
-enum class ActivationKind : uint8_t { Gelu, GeluErf, SquaredRelu, Relu, Swiglu, Geglu, GegluErf };
-struct ActivationForm {
-  ActivationForm(ActivationKind activation)
-      : kind(activation) {}  // NOLINT(google-explicit-constructor): a kind is a form
-  // Swiglu with slope, limit and offset of Gating::ClampedSilu.
-  static ActivationForm clamped_swiglu(double slope, double limit, double offset) {
-    ActivationForm form(ActivationKind::Swiglu);
-    form.gating = {Gating::Kind::ClampedSilu, slope, limit, offset};
-    return form;
-  }
-  bool gated() const { return kind >= ActivationKind::Swiglu; }
-
-  ActivationKind kind;
-  std::optional<Gating> gating = {};  // instead of the kind's
-};
 // y = activation(x), and its adjoint; dx may be dy without a gate, and x with one.
 void activate(const OpTable& ops, Stream& stream, Tensor y, Tensor x, const ActivationForm& form);
 void activate_backward(const OpTable& ops, Stream& stream, Tensor dx, Tensor dy, Tensor x,

@@ -171,6 +171,8 @@ struct WrongArguments {
       return updates;
     else if constexpr (std::is_same_v<Value, std::span<const ColumnCopy>>)
       return copies;
+    else if constexpr (std::is_same_v<Value, ActivationForm>)
+      return ActivationKind::Gelu;
     else
       return Value{};
   }

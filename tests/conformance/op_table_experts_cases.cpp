@@ -115,6 +115,25 @@ void rows(OpRun& run, const Size& size) {
         order.row, accumulate);
 }
 
+// All forms of a feed-forward network's activation, with and without a gate of its own.
+void activations_of_rows(OpRun& run, const Size& size) {
+  const Order order = order_of(run, size);
+  const Shape shape{size.rows(), size.width};
+  const Tensor gates = run.in(run.wide(), {size.rows()}, normal(size.rows(), 2));
+  for (const ActivationForm& form :
+       {ActivationForm(ActivationKind::Gelu), ActivationForm(ActivationKind::GeluErf),
+        ActivationForm(ActivationKind::SquaredRelu), ActivationForm(ActivationKind::Relu),
+        ActivationForm(ActivationKind::Swiglu), ActivationForm(ActivationKind::Geglu),
+        ActivationForm(ActivationKind::GegluErf), ActivationForm::clamped_swiglu(1.7, 0.75, 1)}) {
+    const Shape inner{size.rows(), (form.gated() ? 2 : 1) * size.width};
+    const Tensor x = run.in(inner, normal(inner.elements(), 1));
+    const Tensor dy = run.in(shape, normal(shape.elements(), 3));
+    run.ops().activate_choices(run.stream(), run.out(shape), x, gates, order.row, form);
+    const Tensor dx = run.out(inner), y = run.out(shape), dgates = run.summed({size.rows()});
+    run.ops().activate_choices_backward(run.stream(), dx, y, dgates, dy, x, gates, order.row, form);
+  }
+}
+
 // Three ranks' rows of the experts, of which some are asked for, from some row on.
 void experts_of_ranks(OpRun& run, const Size& size) {
   constexpr int64_t kRanks = 3;
@@ -228,6 +247,8 @@ std::vector<OpCase> experts_op_cases() {
        entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
                &OpTable::sum_choices),
        false, 4, every(rows)},
+      {"activations of choices", entries(&OpTable::activate_choices, &OpTable::activate_choices_backward),
+       false, 4, every(activations_of_rows)},
       {"counts of choices", entries(&OpTable::add_choice_counts, &OpTable::experts_of_ranks), false, 1,
        every(counts)},
       {"dropped choices", entries(&OpTable::drop_choices, &OpTable::clear_rows), false, 1, every(dropped)},

@@ -26,6 +26,8 @@ Step take_counts() {
   return step;
 }
 
+constexpr int64_t kMixtureInner = 2688;
+
 // GPT-2 1558M but for its layers, micro-batches of 16 samples, of which a step has 4.
 PretrainConfig wide_model(int64_t layers) {
   PretrainConfig config = short_run();
@@ -99,6 +101,53 @@ TEST(StepCounts, Gpt2Of1558MillionParameters) {
   EXPECT_LE(step.at("adamw").calls, 2 * 50);
   EXPECT_LE(step.at("chunk_squares").calls, 50);
   EXPECT_EQ(step.at("cross_entropy_all").calls, 4 * 4);
+}
+
+// Twelve layers of 8 experts, of which a token chooses 2, of width 1024; 8 samples of 1024.
+PretrainConfig mixture(int64_t layers) {
+  PretrainConfig config = wide_model(layers);
+  config.model.position_embedding_type = PositionEmbedding::Rope;
+  config.model.normalization = Normalization::RmsNorm;
+  config.model.swiglu = true;
+  config.model.disable_bias_linear = true;
+  config.model.hidden_size = 1024;
+  config.model.num_attention_heads = 16;
+  config.model.ffn_hidden_size = kMixtureInner;
+  config.model.num_experts = 8;
+  config.model.moe_router_topk = 2;
+  config.model.moe_aux_loss_coeff = 0.01;
+  config.batch.micro_batch_size = 8;
+  config.batch.global_batch_size = 8;
+  return config;
+}
+
+// The activation of the rows of experts, with their gates, is one pass forward and one backward, from which the gradients
+// of the second projection follow at once: rows of dy are gathered once.
+TEST(StepCounts, MixtureOfEightExperts) {
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts operations and bytes";
+  const auto count_alone = fake_device_function<void(bool)>("fake_device_count_alone");
+  count_alone(true);
+  constexpr int64_t kLayers = 12;
+  const Step step = with_layers(second_step(mixture(1)), second_step(mixture(2)), kLayers);
+  count_alone(false);
+  Count all;
+  for (const auto& [name, count] : step) {
+    fmt::print("{:>28} {:>7} {:>9.2f} GB\n", name, count.calls, count.bytes / 1e9);
+    all.calls += count.calls;
+    all.bytes += count.bytes;
+  }
+  fmt::print("{:>28} {:>7} {:>9.2f} GB\n", "all", all.calls, all.bytes / 1e9);
+  for (const char* name : {"gate_rows", "gate_rows_backward", "gated", "gated_backward"})
+    EXPECT_EQ(step.count(name), 0U) << name;
+  const double numbers = 2.0 * 8 * 1024 * kMixtureInner * kLayers;  // of one row's activation, in all rows and layers
+  const auto expect_passes = [&](const char* name, double arrays) {
+    EXPECT_EQ(step.at(name).calls, kLayers);
+    EXPECT_NEAR(step.at(name).bytes, arrays * 2 * numbers, 0.001 * arrays * 2 * numbers) << name;
+  };
+  expect_passes("activate_choices", 3);           // x, of two halves, and y
+  expect_passes("activate_choices_backward", 6);  // dx and x, y and dy
+  // Rows of x forward and for the gradients of weights, rows of dy once; the tokens of the batch.
+  EXPECT_EQ(step.at("embedding").calls, 3 * kLayers + 1);
 }
 
 // In 8 bits with scales of blocks the norms, GELU and its gradient write one byte and a scale for 128 elements instead of

@@ -1,6 +1,9 @@
 // The CUDA entries of a mixture of experts.
 #include <algorithm>
+#include <initializer_list>
 
+#include "ops/activations.h"
+#include "ops/composed.h"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/entries_support.h"
 
@@ -10,6 +13,29 @@ namespace {
 
 const int32_t* padding_of(const Tensor& padding) {
   return padding.data == nullptr ? nullptr : padding.as<int32_t>();
+}
+
+// Whether rows consist of whole packs of 16 bits, which is what choice_activations.cu computes.
+bool in_packs(const Tensor& y, std::initializer_list<Tensor> others) {
+  constexpr int64_t kPack = 16;
+  const auto whole = [](const Tensor& tensor) {
+    return reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(kPack) == 0;
+  };
+  return size_of(y.dtype) == 2 && y.last_dim() * 2 % kPack == 0 && whole(y) &&
+         std::all_of(others.begin(), others.end(), whole);
+}
+
+ChoiceActivation activation_of(const ActivationForm& form) {
+  const Gating gating = form.gated() ? gating_of(form) : Gating{};
+  return {formula_of(form), form.gated(), gate_rule(gating)};
+}
+
+// Calls launch(T) for a type of 16 bits.
+template <class Launch>
+void dispatch_16bit(DType dtype, const Launch& launch) {
+  dispatch_float(dtype, [&](auto zero) {
+    if constexpr (sizeof(zero) == 2) launch(zero);
+  });
 }
 
 }  // namespace
@@ -141,6 +167,51 @@ void gate_rows_backward(Stream& stream, Tensor dx, Tensor dgates, Tensor dy, Ten
   });
 }
 
+namespace {
+
+// The entries that activate_choices is composed of where it has no kernel.
+const OpTable& parts_of_activation() {
+  static const OpTable kTable = [] {
+    OpTable ops{};
+    add_elementwise(ops);
+    add_experts(ops);
+    return ops;
+  }();
+  return kTable;
+}
+
+}  // namespace
+
+void activate_choices(Stream& stream, Tensor y, Tensor x, Tensor gates, Tensor row,
+                      const ActivationForm& form) {
+  if (!in_packs(y, {x}))
+    return Composed<parts_of_activation>::activate_choices(stream, y, x, gates, row, form);
+  dispatch_16bit(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "activate_choices",
+            [how = activation_of(form), out = y.as<T>(), in = x.as<T>(), gate = gates.as<float>(),
+             rows = row.as<int32_t>(), choices = row.elements(), columns = y.last_dim()](CudaStream on) {
+              activate_choices<T>(on, how, out, in, gate, rows, choices, columns);
+            });
+  });
+}
+
+void activate_choices_backward(Stream& stream, Tensor dx, Tensor y, Tensor dgates, Tensor dy, Tensor x,
+                               Tensor gates, Tensor row, const ActivationForm& form) {
+  if (!in_packs(y, {dx, dy, x}))
+    return Composed<parts_of_activation>::activate_choices_backward(stream, dx, y, dgates, dy, x, gates, row,
+                                                                    form);
+  dispatch_16bit(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    enqueue(stream, "activate_choices_backward",
+            [how = activation_of(form), to = dx.as<T>(), out = y.as<T>(), slope = dgates.as<float>(),
+             grad = dy.as<T>(), in = x.as<T>(), gate = gates.as<float>(), rows = row.as<int32_t>(),
+             choices = row.elements(), columns = y.last_dim()](CudaStream on) {
+              activate_choices_backward<T>(on, how, to, out, slope, grad, in, gate, rows, choices, columns);
+            });
+  });
+}
+
 void sum_choices(Stream& stream, Tensor y, Tensor x, Tensor row, bool accumulate) {
   dispatch_float(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -184,6 +255,8 @@ void add_experts(OpTable& ops) {
   ops.sort_choices = sort_choices;
   ops.gate_rows = gate_rows;
   ops.gate_rows_backward = gate_rows_backward;
+  ops.activate_choices = activate_choices;
+  ops.activate_choices_backward = activate_choices_backward;
   ops.sum_choices = sum_choices;
   ops.expert_product = expert_product;
   ops.expert_product_weight = expert_product_weight;

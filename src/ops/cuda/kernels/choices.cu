@@ -1,4 +1,5 @@
-// Choices of a mixture of experts: one warp finds, counts and drops the choices of an expert.
+// Choices of a mixture of experts: one block finds and counts the choices of an expert, one warp drops them. A list of
+// choices is read by many threads at once, because each read takes far longer than the comparisons with it.
 #include <cmath>
 
 #include "ops/cuda/kernels/group.cuh"
@@ -10,7 +11,8 @@ namespace trifold::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kPlaceWarps = 16;  // warps that divide the choices when rows are assigned to them
+constexpr int kCountThreads = 256;
+constexpr int kSortWarps = 32;  // warps that divide the choices when rows are assigned to them
 
 __device__ inline unsigned lane() { return threadIdx.x % kWarp; }
 
@@ -46,19 +48,19 @@ __device__ inline void for_each_own(const int32_t* chosen, int64_t choices, int3
   }
 }
 
-// One warp for each expert (x), from `begin` on, of each list of choices (y), which are in any order.
+// One block for each expert (x), from `begin` on, of each list of choices (y), which are in any order.
 template <class Count, bool Adds>
-__global__ void __launch_bounds__(kWarp)
+__global__ void __launch_bounds__(kCountThreads)
     count_kernel(Count* counts, const int32_t* chosen, PaddedTokens padding, int64_t experts, int64_t choices,
                  int64_t begin) {
   const int64_t expert = begin + blockIdx.x, first = blockIdx.y * choices;
-  int32_t mine = 0;
-  for (int64_t c = first + lane(); c < first + choices; c += kWarp)
-    mine += chosen[c] == expert && !padding.has(c) ? 1 : 0;
-  const int32_t count = combine_lanes(mine, Plus{});
+  int32_t count[1] = {0};
+  for (int64_t c = first + threadIdx.x; c < first + choices; c += kCountThreads)
+    count[0] += chosen[c] == expert && !padding.has(c) ? 1 : 0;
+  combine_row(count, Plus{});
   if (threadIdx.x != 0) return;
   Count& to = counts[blockIdx.y * experts + blockIdx.x];
-  to = Adds ? to + static_cast<Count>(count) : static_cast<Count>(count);
+  to = Adds ? to + static_cast<Count>(count[0]) : static_cast<Count>(count[0]);
 }
 
 // A key that orders gates by their priority to be kept: the larger, the earlier. NaN counts as infinity, -0 as 0.
@@ -124,33 +126,42 @@ __global__ void __launch_bounds__(kWarp)
   }
 }
 
-__global__ void __launch_bounds__(kWarp) add_up_choices(int32_t* first, int64_t experts) {
-  if (threadIdx.x != 0) return;
-  first[0] = 0;
-  for (int64_t e = 0; e < experts; ++e) first[e + 1] += first[e];
-}
-
-// The block of an expert scans all choices, each warp a part of them, and assigns rows to the choices of the expert, in
-// order.
-__global__ void __launch_bounds__(kPlaceWarps* kWarp)
-    place_choices(int32_t* row, int32_t* token, const int32_t* first, const int32_t* chosen, int64_t choices,
-                  int64_t each) {
-  __shared__ int32_t own[kPlaceWarps];
+// The block of an expert scans all choices, each warp a part of them: it counts the choices of lower experts, which
+// precede its own, and assigns rows to the choices of the expert, in order.
+__global__ void __launch_bounds__(kSortWarps* kWarp)
+    sort_kernel(int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen, int64_t choices,
+                int64_t each) {
+  __shared__ int32_t lower[kSortWarps], own[kSortWarps];
   const auto expert = static_cast<int32_t>(blockIdx.x);
   const auto warp = static_cast<int>(threadIdx.x / kWarp);
-  const int64_t part = (choices + kPlaceWarps - 1) / kPlaceWarps;
+  const int64_t part = (choices + kSortWarps - 1) / kSortWarps;
   const int64_t from = warp * part < choices ? warp * part : choices;
   const int64_t count = choices - from < part ? choices - from : part;
-  const int32_t mine =
-      combine_lanes(count_lane(chosen + from, count, [expert](int32_t e) { return e == expert; }), Plus{});
-  if (lane() == 0) own[warp] = mine;
+  int32_t lower_of_lane = 0, own_of_lane = 0;
+  for (int64_t c = lane(); c < count; c += kWarp) {
+    const int32_t here = chosen[from + c];
+    lower_of_lane += here < expert ? 1 : 0;
+    own_of_lane += here == expert ? 1 : 0;
+  }
+  const int32_t lower_here = combine_lanes(lower_of_lane, Plus{});
+  const int32_t own_here = combine_lanes(own_of_lane, Plus{});
+  if (lane() == 0) {
+    lower[warp] = lower_here;
+    own[warp] = own_here;
+  }
   __syncthreads();
-  int32_t begin = first[expert];
-  for (int before = 0; before < warp; ++before) begin += own[before];
+  // A lane has a warp's counts.
+  static_assert(kSortWarps == kWarp);
+  const int32_t begin = combine_lanes(lower[lane()], Plus{});
+  const auto before = static_cast<int>(lane()) < warp ? own[lane()] : 0;
+  const int32_t place_of_warp = begin + combine_lanes(before, Plus{});
+  if (threadIdx.x == 0) first[expert] = begin;
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x == kSortWarps * kWarp - 1)
+    first[expert + 1] = place_of_warp + own_here;
   for_each_own(chosen + from, count, expert, [=](int64_t c, int32_t place) {
-    row[from + c] = begin + place;
+    row[from + c] = place_of_warp + place;
     // Rows, and so choices, are numbered with 32 bits.
-    token[begin + place] =
+    token[place_of_warp + place] =
         static_cast<int32_t>(static_cast<uint32_t>(from + c) / static_cast<uint32_t>(each));
   });
 }
@@ -182,15 +193,15 @@ __global__ void __launch_bounds__(kThreads) clear_kernel(T* y, const int32_t* be
 void count_choices(CudaStream stream, int32_t* counts, const int32_t* chosen, const PaddedTokens& padding,
                    int64_t experts, int64_t choices, int64_t lists) {
   const dim3 grid(extent(experts), extent(lists));
-  TRIFOLD_LAUNCH((count_kernel<int32_t, false>), grid, dim3(kWarp), 0, stream, counts, chosen, padding,
-                 experts, choices, int64_t{0});
+  TRIFOLD_LAUNCH((count_kernel<int32_t, false>), grid, dim3(kCountThreads), 0, stream, counts, chosen,
+                 padding, experts, choices, int64_t{0});
 }
 
 void add_choice_counts(CudaStream stream, double* counts, const int32_t* chosen, const PaddedTokens& padding,
                        int64_t experts, int64_t choices, int64_t begin) {
   if (experts == 0) return;
-  TRIFOLD_LAUNCH((count_kernel<double, true>), dim3(extent(experts)), dim3(kWarp), 0, stream, counts, chosen,
-                 padding, experts, choices, begin);
+  TRIFOLD_LAUNCH((count_kernel<double, true>), dim3(extent(experts)), dim3(kCountThreads), 0, stream, counts,
+                 chosen, padding, experts, choices, begin);
 }
 
 template <class W>
@@ -206,11 +217,8 @@ void drop_choices(CudaStream stream, void* scratch, int32_t* taken, const int32_
 
 void sort_choices(CudaStream stream, int32_t* first, int32_t* row, int32_t* token, const int32_t* chosen,
                   int64_t experts, int64_t choices, int64_t each) {
-  const dim3 grid(extent(experts));
-  count_choices(stream, first + 1, chosen, {}, experts, choices, 1);
-  TRIFOLD_LAUNCH(add_up_choices, dim3(1), dim3(kWarp), 0, stream, first, experts);
-  TRIFOLD_LAUNCH(place_choices, grid, dim3(kPlaceWarps * kWarp), 0, stream, row, token, first, chosen,
-                 choices, each);
+  TRIFOLD_LAUNCH(sort_kernel, dim3(extent(experts)), dim3(kSortWarps * kWarp), 0, stream, first, row, token,
+                 chosen, choices, each);
 }
 
 void experts_of_ranks(CudaStream stream, int32_t* expert, const int32_t* first, int64_t ranks, int64_t each,

@@ -444,6 +444,20 @@ void gate_rows(CudaStream stream, T* y, const T* x, const Accumulate<T>* gates, 
 template <class T>
 void gate_rows_backward(CudaStream stream, T* dx, Accumulate<T>* dgates, const T* dy, const T* x,
                         const Accumulate<T>* gates, const int32_t* row, int64_t choices, int64_t columns);
+// The activation of the rows of choices with gates, and its adjoint, in whole packs; T has 16 bits (choice_activations.cu).
+// The formula is an index in cpu::Gates if `gated`, else in cpu::Activations. y [choices, columns].
+struct ChoiceActivation {
+  size_t formula;
+  bool gated;
+  cpu::GateRule rule;
+};
+template <class T>
+void activate_choices(CudaStream stream, const ChoiceActivation& how, T* y, const T* x, const float* gates,
+                      const int32_t* row, int64_t choices, int64_t columns);
+template <class T>
+void activate_choices_backward(CudaStream stream, const ChoiceActivation& how, T* dx, T* y, float* dgates,
+                               const T* dy, const T* x, const float* gates, const int32_t* row,
+                               int64_t choices, int64_t columns);
 template <class T>
 void sum_choices(CudaStream stream, T* y, const T* x, const int32_t* row, int64_t tokens, int64_t choices,
                  int64_t columns, bool accumulate);
