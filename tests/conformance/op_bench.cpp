@@ -54,6 +54,7 @@ class Bench {
     norms();
     losses();
     tokens();
+    choices();
     updates();
     recommender();
     views(kBf16);
@@ -264,6 +265,23 @@ class Bench {
         ops_.rotary(stream_, x, x, positions, {frequencies, 64, 25, 1600, 0, 0, false});
       });
     }
+  }
+
+  // Rows of the experts of tests/gpu.sh's mixture, in another order than their choices.
+  void choices() {
+    const int64_t rows = sized(16384);
+    constexpr int64_t kColumns = 2688;
+    const auto count = static_cast<double>(rows * kColumns);
+    const Tensor x = numbers(kBf16, {rows, 2 * kColumns}), dx = memory(kBf16, x.shape);
+    const Tensor y = memory(kBf16, {rows, kColumns}), dy = numbers(kBf16, y.shape);
+    const Tensor gates = numbers(kF32, {rows}), dgates = memory(kF32, {rows});
+    const Tensor row = words(rows, [rows](int64_t i) { return static_cast<int32_t>(rows - 1 - i); });
+    const auto kept = std::move(buffers_);
+    const ActivationForm form(ActivationKind::Swiglu);
+    time("activate_choices", 6 * count,
+         [=, this] { ops_.activate_choices(stream_, y, x, gates, row, form); });
+    time("activate_choices_backward", 12 * count,
+         [=, this] { ops_.activate_choices_backward(stream_, dx, y, dgates, dy, x, gates, row, form); });
   }
 
   void updates() {

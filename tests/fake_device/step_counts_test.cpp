@@ -139,7 +139,8 @@ TEST(StepCounts, MixtureOfEightExperts) {
   fmt::print("{:>28} {:>7} {:>9.2f} GB\n", "all", all.calls, all.bytes / 1e9);
   for (const char* name : {"gate_rows", "gate_rows_backward", "gated", "gated_backward"})
     EXPECT_EQ(step.count(name), 0U) << name;
-  const double numbers = 2.0 * 8 * 1024 * kMixtureInner * kLayers;  // of one row's activation, in all rows and layers
+  const double numbers =
+      2.0 * 8 * 1024 * kMixtureInner * kLayers;  // of one row's activation, in all rows and layers
   const auto expect_passes = [&](const char* name, double arrays) {
     EXPECT_EQ(step.at(name).calls, kLayers);
     EXPECT_NEAR(step.at(name).bytes, arrays * 2 * numbers, 0.001 * arrays * 2 * numbers) << name;
