@@ -13,7 +13,8 @@
 // Computation. One grouped product (OpTable::expert_product) multiplies all rows with their experts' weights; an expert
 // may have no rows. Without a capacity no choice is dropped, so a micro-batch of T tokens has T k rows. Gates are
 // applied before the second projection, so its output need not be saved. Backward recomputes gathered inputs and
-// activations.
+// activations; a whole backward recomputes activations once, and adds the gradients of the second projection while it
+// has their factors.
 //
 // Experts spread over ranks. Each rank sorts the rows that it receives as if each was a token with one choice. A row's
 // bits do not depend on the other rows, and a token's rows are summed on the token's rank, so outputs and gradients of
