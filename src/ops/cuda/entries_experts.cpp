@@ -189,9 +189,9 @@ void activate_choices(Stream& stream, Tensor y, Tensor x, Tensor gates, Tensor r
   dispatch_16bit(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "activate_choices",
-            [how = activation_of(form), out = y.as<T>(), in = x.as<T>(), gate = gates.as<float>(),
+            [activation = activation_of(form), out = y.as<T>(), in = x.as<T>(), gate = gates.as<float>(),
              rows = row.as<int32_t>(), choices = row.elements(), columns = y.last_dim()](CudaStream on) {
-              activate_choices<T>(on, how, out, in, gate, rows, choices, columns);
+              activate_choices<T>(on, activation, out, in, gate, rows, choices, columns);
             });
   });
 }
@@ -204,10 +204,11 @@ void activate_choices_backward(Stream& stream, Tensor dx, Tensor y, Tensor dgate
   dispatch_16bit(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "activate_choices_backward",
-            [how = activation_of(form), to = dx.as<T>(), out = y.as<T>(), slope = dgates.as<float>(),
+            [activation = activation_of(form), to = dx.as<T>(), out = y.as<T>(), slope = dgates.as<float>(),
              grad = dy.as<T>(), in = x.as<T>(), gate = gates.as<float>(), rows = row.as<int32_t>(),
              choices = row.elements(), columns = y.last_dim()](CudaStream on) {
-              activate_choices_backward<T>(on, how, to, out, slope, grad, in, gate, rows, choices, columns);
+              activate_choices_backward<T>(on, activation, to, out, slope, grad, in, gate, rows, choices,
+                                           columns);
             });
   });
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kForwardThreads = 256;
 constexpr int kBackwardThreads = 128;
-constexpr int kPacksAhead = 2;  // of a thread: so many loads of each half of a row are in flight
+constexpr int kPacksAhead = 2;  // a thread has so many loads of each half of a row in flight
 
 // f(x) and its derivative, for a formula of one number.
 template <class Formula>
@@ -124,46 +124,46 @@ __global__ void __launch_bounds__(kBackwardThreads)
 
 // Calls body(form) with the formula of this index in the list.
 template <class Body, class... Each>
-void with_formula(cpu::FormulaList<Each...>, const ChoiceActivation& how, const Body& body) {
+void with_formula(cpu::FormulaList<Each...>, const ChoiceActivation& activation, const Body& body) {
   size_t next = 0;
-  ((next++ == how.formula ? body(OfOne<Each>{}) : void()), ...);
+  ((next++ == activation.formula ? body(OfOne<Each>{}) : void()), ...);
 }
 template <class Body, class... Each>
-void with_gate(cpu::FormulaList<Each...>, const ChoiceActivation& how, const Body& body) {
-  const cpu::GateNumbers<float> by(how.rule);
+void with_gate(cpu::FormulaList<Each...>, const ChoiceActivation& activation, const Body& body) {
+  const cpu::GateNumbers<float> by(activation.rule);
   size_t next = 0;
-  ((next++ == how.formula ? body(OfHalves<Each>{by}) : void()), ...);
+  ((next++ == activation.formula ? body(OfHalves<Each>{by}) : void()), ...);
 }
 template <class Body>
-void with_form(const ChoiceActivation& how, const Body& body) {
-  if (how.gated)
-    with_gate(cpu::Gates(), how, body);
+void with_form(const ChoiceActivation& activation, const Body& body) {
+  if (activation.gated)
+    with_gate(cpu::Gates(), activation, body);
   else
-    with_formula(cpu::Activations(), how, body);
+    with_formula(cpu::Activations(), activation, body);
 }
 
 }  // namespace
 
 template <class T>
-void activate_choices(CudaStream stream, const ChoiceActivation& how, T* y, const T* x, const float* gates,
-                      const int32_t* row, int64_t choices, int64_t columns) {
+void activate_choices(CudaStream stream, const ChoiceActivation& activation, T* y, const T* x,
+                      const float* gates, const int32_t* row, int64_t choices, int64_t columns) {
   const int64_t row_packs = columns / kPerPack<T>;
   const int64_t packs = choices * row_packs;
   if (packs == 0) return;
   const dim3 grid(static_cast<unsigned>(parts(packs, kForwardThreads * kPacksAhead)));
-  with_form(how, [&](auto form) {
+  with_form(activation, [&](auto form) {
     TRIFOLD_LAUNCH((activate_choices_kernel<decltype(form), T>), grid, dim3(kForwardThreads), 0, stream, form,
                    y, x, gates, row, packs, static_cast<uint32_t>(row_packs), columns);
   });
 }
 
 template <class T>
-void activate_choices_backward(CudaStream stream, const ChoiceActivation& how, T* dx, T* y, float* dgates,
-                               const T* dy, const T* x, const float* gates, const int32_t* row,
+void activate_choices_backward(CudaStream stream, const ChoiceActivation& activation, T* dx, T* y,
+                               float* dgates, const T* dy, const T* x, const float* gates, const int32_t* row,
                                int64_t choices, int64_t columns) {
   if (choices == 0) return;
   const dim3 grid(static_cast<unsigned>(choices));
-  with_form(how, [&](auto form) {
+  with_form(activation, [&](auto form) {
     TRIFOLD_LAUNCH((activate_choices_backward_kernel<decltype(form), T>), grid, dim3(kBackwardThreads), 0,
                    stream, form, dx, y, dgates, dy, x, gates, row, columns);
   });

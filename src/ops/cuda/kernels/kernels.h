@@ -452,11 +452,11 @@ struct ChoiceActivation {
   cpu::GateRule rule;
 };
 template <class T>
-void activate_choices(CudaStream stream, const ChoiceActivation& how, T* y, const T* x, const float* gates,
-                      const int32_t* row, int64_t choices, int64_t columns);
+void activate_choices(CudaStream stream, const ChoiceActivation& activation, T* y, const T* x,
+                      const float* gates, const int32_t* row, int64_t choices, int64_t columns);
 template <class T>
-void activate_choices_backward(CudaStream stream, const ChoiceActivation& how, T* dx, T* y, float* dgates,
-                               const T* dy, const T* x, const float* gates, const int32_t* row,
+void activate_choices_backward(CudaStream stream, const ChoiceActivation& activation, T* dx, T* y,
+                               float* dgates, const T* dy, const T* x, const float* gates, const int32_t* row,
                                int64_t choices, int64_t columns);
 template <class T>
 void sum_choices(CudaStream stream, T* y, const T* x, const int32_t* row, int64_t tokens, int64_t choices,
