@@ -24,12 +24,12 @@ size_t formula_of(const ActivationForm& form) {
   return form.gated() ? static_cast<size_t>(gating_of(form).kind) : entries_of(form.kind).formula;
 }
 
-void activate(const OpTable& ops, Stream& stream, Tensor y, Tensor x, const ActivationForm& form) {
+void activate(const OpTable& ops, Stream& stream, const Forms& y, Tensor x, const ActivationForm& form) {
   if (form.gated()) return ops.gated(stream, y, x, gating_of(form));
   (ops.*entries_of(form.kind).forward)(stream, y, x);
 }
 
-void activate_backward(const OpTable& ops, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+void activate_backward(const OpTable& ops, Stream& stream, const Forms& dx, Tensor dy, Tensor x,
                        const ActivationForm& form) {
   if (form.gated()) return ops.gated_backward(stream, dx, dy, x, gating_of(form));
   (ops.*entries_of(form.kind).backward)(stream, dx, dy, x);

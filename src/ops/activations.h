@@ -22,8 +22,8 @@ struct ActivationEntries {
   const char* name;                    // for messages about `forward`
   const char* backward_name;           // for messages about `backward`
   const char* saved;                   // "x" or "y": the tensor that backward reads in addition to dy
-  void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
-  void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor saved);
+  void (*OpTable::*forward)(Stream&, const Forms& y, Tensor x);
+  void (*OpTable::*backward)(Stream&, const Forms& dx, Tensor dy, Tensor saved);
 };
 
 inline constexpr ActivationEntries kActivations[] = {

@@ -20,7 +20,7 @@ struct Composed {
     Table().add(stream, y, residual, y);
   }
 
-  static void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
+  static void affine_gelu(Stream& stream, const Forms& y, Tensor z, Tensor x, Tensor w, Tensor bias) {
     Table().affine(stream, z, x, w, bias);
     Table().gelu(stream, y, z);
   }
@@ -34,10 +34,10 @@ struct Composed {
     Table().gelu_backward(stream, dz, dz, z);
   }
 
-  static void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+  static void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
                                      bool accumulate) {
-    Table().gemm(stream, dw, dy, true, x, false, 1, accumulate ? 1 : 0);
-    if (db.rank() > 0) Table().column_sum(stream, db, dy, accumulate);
+    Table().gemm(stream, dw, dy.rows, true, x.rows, false, 1, accumulate ? 1 : 0);
+    if (db.rank() > 0) Table().column_sum(stream, db, dy.rows, accumulate);
   }
 
   static void layer_norm_backward_add(Stream& stream, Tensor dx, Tensor residual, Tensor dy, Tensor x,

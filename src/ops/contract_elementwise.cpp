@@ -46,22 +46,22 @@ void fill_rows(const Tensor& y, const Tensor& row) {
 
 namespace {
 
-// A result of as many elements as `from`, in narrow form or of the type of `from`.
-void expect_map(const char* op, const char* name, const Tensor& result, const char* from_name,
+// A result of as many elements as `from`: of its type, or in narrow forms.
+void expect_map(const char* op, const char* name, const Forms& result, const char* from_name,
                 const Tensor& from) {
-  if (is_narrow(result))
-    expect_factor(op, name, result, from.dtype, from.row_count(), from.last_dim());
+  if (result.are_wide())
+    expect(op, from_name, from, result.rows.dtype, result.rows.elements());
   else
-    expect(op, from_name, from, result.dtype, result.elements());
+    expect_forms(op, name, result, from.dtype, from.row_count(), from.last_dim());
 }
 
 template <size_t Number>
-void activation(const Tensor& y, const Tensor& x) {
+void activation(const Forms& y, const Tensor& x) {
   expect_map(kActivations[Number].name, "y", y, "x", x);
 }
 
 template <size_t Number>
-void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& saved) {
+void activation_backward(const Forms& dx, const Tensor& dy, const Tensor& saved) {
   constexpr const ActivationEntries& kThis = kActivations[Number];
   expect(kThis.backward_name, "dy", dy, saved.dtype, saved.elements());
   expect_map(kThis.backward_name, "dx", dx, kThis.saved, saved);
@@ -69,16 +69,19 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& saved
 
 }  // namespace
 
-void gated(const Tensor& y, const Tensor& x, const Gating& /*gating*/) {
-  const Tensor wide = widened(y);
-  expect_matrix("gated", "y", wide);
-  expect("gated", "x", x, wide.dtype, 2 * wide.elements());
+void gated(const Forms& y, const Tensor& x, const Gating& /*gating*/) {
+  if (!y.are_wide()) {
+    expect_matrix("gated", "x", x);
+    return expect_forms("gated", "y", y, x.dtype, x.row_count(), x.last_dim() / 2);
+  }
+  expect_matrix("gated", "y", y.rows);
+  expect("gated", "x", x, y.rows.dtype, 2 * y.rows.elements());
 }
 
-void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Gating& /*gating*/) {
+void gated_backward(const Forms& dx, const Tensor& dy, const Tensor& x, const Gating& /*gating*/) {
   expect_matrix("gated_backward", "dy", dy);
-  expect_factor("gated_backward", "dx", dx, dy.dtype, dy.row_count(), 2 * dy.last_dim());
-  check(!is_narrow(dx) || dy.last_dim() % kScaleBlock == 0,
+  expect_forms("gated_backward", "dx", dx, dy.dtype, dy.row_count(), 2 * dy.last_dim());
+  check(dx.are_wide() || dy.last_dim() % kScaleBlock == 0,
         "gated_backward: dx is narrow, so dy must have a multiple of {} columns, not {}", kScaleBlock,
         dy.last_dim());
   expect("gated_backward", "x", x, dy.dtype, 2 * dy.elements());

@@ -2,6 +2,7 @@
 // defined as a sequence of others has their checks.
 #include "ops/contract.h"
 #include "ops/expect.h"
+#include "ops/narrow.h"
 
 namespace trifold::contract {
 
@@ -46,9 +47,9 @@ void affine_add(const Tensor& y, const Tensor& residual, const Tensor& x, const 
   expect("affine_add", "residual", residual, y.dtype, y.elements());
 }
 
-void affine_gelu(const Tensor& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias) {
+void affine_gelu(const Forms& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias) {
   expect_affine("affine_gelu", z, x, w, bias);
-  expect_factor("affine_gelu", "y", y, z.dtype, z.row_count(), z.last_dim());
+  expect_forms("affine_gelu", "y", y, z.dtype, z.row_count(), z.last_dim());
   gemm(widened(y), widened(x), false, w, true, 1,
        0);  // y's shape must match too, because back ends may use it
 }
@@ -62,11 +63,19 @@ void affine_backward_gelu(const Tensor& dz, const Tensor& dy, const Tensor& w, c
   expect("affine_backward_gelu", "z", z, dz.dtype, dz.elements());
 }
 
-void affine_backward_weight(const Tensor& dw, const Tensor& db, const Tensor& left, const Tensor& right,
+void affine_backward_weight(const Tensor& dw, const Tensor& db, const Forms& left, const Forms& right,
                             bool /*accumulate*/) {
+  const char* const op = "affine_backward_weight";
+  for (const Forms* factor : {&left, &right})
+    check(is_present(factor->rows) || is_present(factor->turned), "{}: dy and x need rows or a turned form",
+          op);
   const Tensor dy = widened(left);
   gemm(dw, dy, true, widened(right), false, 1, 0);
-  if (db.rank() > 0) expect("affine_backward_weight", "db", db, accumulate_type(dy.dtype), dy.last_dim());
+  if (!left.are_wide()) expect_forms(op, "dy", left, dy.dtype, dy.row_count(), dy.last_dim());
+  if (db.rank() == 0) return;
+  expect(op, "db", db, accumulate_type(dy.dtype), dy.last_dim());
+  check(is_present(left.sums) || !is_present(left.turned),
+        "{}: dy is turned without sums, which the gradient of the bias needs", op);
 }
 
 void linear(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias, bool /*relu*/) {

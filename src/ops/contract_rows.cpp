@@ -4,6 +4,7 @@
 #include "ops/contract.h"
 #include "ops/expect.h"
 #include "ops/kernels.h"
+#include "ops/narrow.h"
 
 namespace trifold::contract {
 
@@ -138,6 +139,13 @@ void column_sum(const Tensor& db, const Tensor& dy, bool /*accumulate*/) {
   expect("column_sum", "db", db, accumulate_type(dy.dtype), dy.last_dim());
 }
 
+void write_forms(const Forms& y, const Tensor& x) {
+  expect_matrix("write_forms", "x", x);
+  check(!is_present(y.rows) || is_narrow(y.rows),
+        "write_forms: the rows of y are {}, but narrow ones are needed", name_of(y.rows.dtype));
+  expect_forms("write_forms", "y", y, x.dtype, x.row_count(), x.last_dim());
+}
+
 void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& rotation) {
   expect_matrix("rotary", "y", y);
   const int64_t rows = positions.elements();
@@ -248,6 +256,7 @@ void add_rows(OpTable& checks) {
   bind<&OpTable::rms_part, rms_part>(checks);
   bind<&OpTable::rms_part_backward, rms_part_backward>(checks);
   bind<&OpTable::column_sum, column_sum>(checks);
+  bind<&OpTable::write_forms, write_forms>(checks);
   bind<&OpTable::rotary, rotary>(checks);
   bind<&OpTable::embedding, embedding>(checks);
   bind<&OpTable::embedding_backward, embedding_backward>(checks);

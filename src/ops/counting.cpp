@@ -43,6 +43,8 @@ double sum_of(std::initializer_list<Tensor> tensors) {
   return bytes;
 }
 
+double bytes_of(const Forms& forms) { return sum_of({forms.rows, forms.turned, forms.sums}); }
+
 // Counts only the rows of tables that are looked up.
 double bytes_of(std::span<const BagLookup> lookups) {
   double bytes = 0;
@@ -95,6 +97,10 @@ Work counted(Operand<Entry>, const First& first, const Args&... args) {
   if constexpr (std::is_same_v<First, Tensor>) {
     work.result = first.shape;
     work.dtype = first.dtype;
+  } else if constexpr (std::is_same_v<First, Forms>) {
+    const Tensor& result = is_present(first.rows) ? first.rows : first.turned;
+    work.result = result.shape;
+    work.dtype = result.dtype;
   }
   return work;
 }
@@ -111,15 +117,25 @@ Work product(double rows, double columns, double inner, DType dtype, double batc
   return work;
 }
 
+bool is_wide(const Forms& x) { return is_present(x.rows) && !is_narrow(x.rows); }
+
 // Narrow factors belong to products of bf16.
-DType type_of_factor(const Tensor& x) { return is_narrow(x) ? DType::BF16 : x.dtype; }
+DType type_of_factor(const Forms& x) { return is_wide(x) ? x.rows.dtype : DType::BF16; }
 
 // Bytes that a pass over a factor moves to round it to 8 bits with scales of blocks: reading it and writing its codes. A
-// narrow factor needs the pass only if it is turned.
-double rounding_of(const Tensor& factor, bool turned = false) {
-  const auto elements = static_cast<double>(factor_elements(factor));
-  if (is_narrow(factor)) return turned ? 2 * elements : 0;
-  return elements * static_cast<double>(1 + size_of(factor.dtype));
+// narrow factor needs the pass only if it must be turned first.
+double rounding_of(const Tensor& factor) {
+  if (is_narrow(factor)) return 0;
+  return static_cast<double>(factor_elements(factor)) * static_cast<double>(1 + size_of(factor.dtype));
+}
+double turning_of(const Forms& factor) {
+  if (is_present(factor.turned)) return 0;
+  return is_narrow(factor.rows) ? 2 * static_cast<double>(factor_elements(factor.rows))
+                                : rounding_of(factor.rows);
+}
+// The form that a gradient of a weight reads.
+double bytes_of_summed(const Forms& factor) {
+  return bytes_of(is_present(factor.turned) ? factor.turned : factor.rows);
 }
 
 // y [R, N] = x [R, K] times a matrix; the other tensors are read or written in the same pass.
@@ -140,11 +156,11 @@ Work linear_product(const Tensor& y, const Tensor& x, const Tensor& w, std::init
 }
 
 // dw [N, K] = dy [R, N]^T x [R, K]
-Work weight_product(const Tensor& dw, const Tensor& dy, const Tensor& x, bool accumulate) {
-  Work work = product(static_cast<double>(factor_columns(dy)), static_cast<double>(factor_columns(x)),
-                      static_cast<double>(dy.row_count()), type_of_factor(x));
+Work weight_product(const Tensor& dw, const Forms& dy, const Forms& x, bool accumulate) {
+  Work work = product(static_cast<double>(columns_of(dy)), static_cast<double>(columns_of(x)),
+                      static_cast<double>(rows_of(dy)), type_of_factor(x));
   work.result = dw.shape;
-  work.bytes = sum_of({dw, dy, x}) + (accumulate ? bytes_of(dw) : 0);
+  work.bytes = bytes_of(dw) + bytes_of_summed(dy) + bytes_of_summed(x) + (accumulate ? bytes_of(dw) : 0);
   return work;
 }
 
@@ -164,9 +180,11 @@ Work counted(Operand<&OpTable::affine_add>, const Tensor& y, const Tensor& resid
              const Tensor& w, const Tensor& bias) {
   return linear_product(y, x, w, {residual, bias});
 }
-Work counted(Operand<&OpTable::affine_gelu>, const Tensor& y, const Tensor& z, const Tensor& x,
+Work counted(Operand<&OpTable::affine_gelu>, const Forms& y, const Tensor& z, const Tensor& x,
              const Tensor& w, const Tensor& bias) {
-  return linear_product(y, x, w, {z, bias});
+  Work work = linear_product(z, x, w, {bias});
+  work.bytes += bytes_of(y);
+  return work;
 }
 Work counted(Operand<&OpTable::affine_backward_input>, const Tensor& dx, const Tensor& dy, const Tensor& w,
              double beta) {
@@ -178,12 +196,12 @@ Work counted(Operand<&OpTable::affine_backward_gelu>, const Tensor& dz, const Te
              const Tensor& z) {
   return linear_product(dz, dy, w, {z});
 }
-Work counted(Operand<&OpTable::affine_backward_weight>, const Tensor& dw, const Tensor& db, const Tensor& dy,
-             const Tensor& x, bool accumulate) {
+Work counted(Operand<&OpTable::affine_backward_weight>, const Tensor& dw, const Tensor& db, const Forms& dy,
+             const Forms& x, bool accumulate) {
   Work work = weight_product(dw, dy, x, accumulate);
-  work.bytes += bytes_of(db);
-  work.rounded = rounding_of(dy, true) + rounding_of(x, true);
-  work.sums_rows = db.rank() > 0;
+  work.bytes += sum_of({db, dy.sums});
+  work.rounded = turning_of(dy) + turning_of(x);
+  work.sums_rows = db.rank() > 0 && !is_present(dy.sums);
   return work;
 }
 Work counted(Operand<&OpTable::linear>, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
@@ -389,13 +407,22 @@ const OpTable& fused_entries() {
   return kTable;
 }
 
+void add_to_narrow(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias);
+
 const OpTable& row_entries() {
   static const OpTable kTable = [] {
     OpTable ops = counting_entries();
     add_composed_epilogues<row_entries>(ops);
+    ops.affine_add = add_to_narrow;
     return ops;
   }();
   return kTable;
+}
+
+// Products of narrow factors add a residual as they write their result (cuda/fp8_blocks.h).
+void add_to_narrow(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias) {
+  (is_narrow(x) ? Counting<&OpTable::affine_add>::call : Composed<row_entries>::affine_add)(
+      stream, y, residual, x, w, bias);
 }
 
 const OpTable& composed_entries();
@@ -410,9 +437,9 @@ struct ComposedOfWide {
     (is_narrow(dy) ? Counting<&OpTable::affine_backward_input>::call : Parts::affine_backward_input)(
         stream, dx, dy, w, beta);
   }
-  static void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+  static void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
                                      bool accumulate) {
-    const bool counted = is_narrow(dy) || is_narrow(x);
+    const bool counted = !is_wide(dy) || !is_wide(x);
     (counted ? Counting<&OpTable::affine_backward_weight>::call : Parts::affine_backward_weight)(
         stream, dw, db, dy, x, accumulate);
   }

@@ -36,9 +36,26 @@ void expect_factor(const char* op, const char* name, const Tensor& tensor, DType
         rows, columns);
 }
 
-Tensor widened(const Tensor& factor) {
-  if (!is_narrow(factor)) return factor;
-  return {factor.data, DType::BF16, {factor.row_count(), factor_columns(factor)}};
+void expect_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
+                  int64_t columns) {
+  const bool turned = is_present(forms.turned), sums = is_present(forms.sums);
+  check(is_present(forms.rows) || turned || sums, "{}: {} has no form", op, name);
+  if (is_present(forms.rows)) expect_factor(op, name, forms.rows, dtype, rows, columns);
+  if (!turned && !sums) return;
+  check(dtype == DType::BF16 && (!turned || forms.turned.shape == turned_shape(rows, columns)),
+        "{}: {} has a turned form or sums of {} {}, but of bf16 with {} rows of {} columns is needed", op,
+        name, name_of(dtype), turned ? to_string(forms.turned.shape) : "", rows, columns);
+  constexpr int64_t kUnit = 16;
+  check(rows % kUnit == 0 && columns % kUnit == 0,
+        "{}: {} is turned or summed, so its rows and columns must be multiples of {}, not {} and {}", op,
+        name, kUnit, rows, columns);
+  if (sums) expect(op, name, forms.sums, DType::F32, scale_blocks(rows) * columns);
+}
+
+Tensor widened(const Forms& factor) {
+  if (is_present(factor.rows) && !is_narrow(factor.rows)) return factor.rows;
+  void* const data = is_present(factor.rows) ? factor.rows.data : factor.turned.data;
+  return {data, DType::BF16, {rows_of(factor), columns_of(factor)}};
 }
 
 void expect_matrix(const char* op, const char* name, const Tensor& tensor) {

@@ -1,7 +1,7 @@
 // Building blocks for the checks of tensors (ops/contract.h).
 #pragma once
 
-#include "core/tensor.h"
+#include "ops/forms.h"
 
 namespace trifold::contract {
 
@@ -18,7 +18,12 @@ void expect_matrix(const char* op, const char* name, const Tensor& tensor);
 void expect_factor(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t rows,
                    int64_t columns);
 
-// A tensor of the same matrix in bf16 if `factor` is narrow, for checks of its shape; else `factor`.
-Tensor widened(const Tensor& factor);
+// Throws unless at least one of the forms is present, and each that is has the shape that a matrix [rows, columns] of
+// `dtype` has in it: turned forms and sums only if that is bf16.
+void expect_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
+                  int64_t columns);
+
+// A tensor of the same matrix in bf16 if `factor` is narrow or turned, for checks of its shape; else its rows.
+Tensor widened(const Forms& factor);
 
 }  // namespace trifold::contract

@@ -1,9 +1,12 @@
 // Launchers of movement, elementwise operations and dropout.
+#include <algorithm>
 #include <cstring>
 
 #include "ops/activations.h"
 #include "ops/launch.h"
 #include "ops/launch_support.h"
+#include "ops/narrow.h"
+#include "ops/round_blocks.h"
 
 namespace trifold::cpu {
 
@@ -123,7 +126,8 @@ namespace {
 
 // y = f(x) and dx = dy f'(saved), for entry `Number` of kActivations.
 template <size_t Number>
-void activation(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
+void activation(const KernelTable& table, Stream& stream, const Forms& forms, Tensor x) {
+  const Tensor y = forms.rows;
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = y.as<T>();
@@ -135,7 +139,9 @@ void activation(const KernelTable& table, Stream& stream, Tensor y, Tensor x) {
 }
 
 template <size_t Number>
-void activation_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
+void activation_backward(const KernelTable& table, Stream& stream, const Forms& forms, Tensor dy,
+                         Tensor saved) {
+  const Tensor dx = forms.rows;
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = dx.as<T>();
@@ -191,6 +197,31 @@ void scale_uniform(const KernelTable& table, Stream& stream, Tensor y, Tensor x,
   });
 }
 
+void write_forms(const KernelTable& /*table*/, Stream& stream, const Forms& y, Tensor x) {
+  const int64_t rows = x.row_count(), columns = x.last_dim();
+  const auto* in = x.as<Bfloat16>();
+  if (is_present(y.rows))
+    over_rows(stream, rows, columns, kCheapGrain,
+              [=, codes = y.rows.as<uint8_t>()](int64_t begin, int64_t end) {
+                auto* scales = reinterpret_cast<float*>(codes + rows * columns);
+                narrow_rows(codes, scales, in, rows, columns, begin, end);
+              });
+  const auto over_blocks = [&](auto body) {
+    over_elements(stream, scale_blocks(rows), row_grain(columns * kScaleBlock, kCheapGrain), body);
+  };
+  if (is_present(y.turned))
+    over_blocks([=, codes = y.turned.as<uint8_t>()](int64_t begin, int64_t end) {
+      auto* scales = reinterpret_cast<float*>(codes + rows * columns);
+      turn_rows(codes, scales, in, rows, columns, begin * kScaleBlock, std::min(end * kScaleBlock, rows));
+    });
+  if (is_present(y.sums))
+    over_blocks([=, sums = y.sums.as<float>()](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block)
+        sum_rows(sums + block * columns, in, columns, block * kScaleBlock,
+                 std::min((block + 1) * kScaleBlock, rows));
+    });
+}
+
 void add_elementwise(OpTable& ops, const KernelTable& table) {
   bind<&OpTable::fill, fill>(ops, table);
   bind<&OpTable::copy, copy>(ops, table);
@@ -205,6 +236,7 @@ void add_elementwise(OpTable& ops, const KernelTable& table) {
     bind<kActivations[kNumber].forward, activation<kNumber>>(ops, table);
     bind<kActivations[kNumber].backward, activation_backward<kNumber>>(ops, table);
   });
+  bind<&OpTable::write_forms, write_forms>(ops, table);
   bind<&OpTable::dropout, dropout>(ops, table);
   bind<&OpTable::dropout_add, dropout_add>(ops, table);
   bind<&OpTable::scale_uniform, scale_uniform>(ops, table);

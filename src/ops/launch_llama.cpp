@@ -15,7 +15,8 @@ const GateKernels<T>& kernels_of(const KernelTable& table, const Gating& gating)
 
 }  // namespace
 
-void gated(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const Gating& gating) {
+void gated(const KernelTable& table, Stream& stream, const Forms& forms, Tensor x, const Gating& gating) {
+  const Tensor y = forms.rows;
   const int64_t rows = y.row_count();
   const int64_t columns = y.last_dim();
   dispatch_float(y.dtype, [&](auto zero) {
@@ -29,8 +30,9 @@ void gated(const KernelTable& table, Stream& stream, Tensor y, Tensor x, const G
   });
 }
 
-void gated_backward(const KernelTable& table, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+void gated_backward(const KernelTable& table, Stream& stream, const Forms& forms, Tensor dy, Tensor x,
                     const Gating& gating) {
+  const Tensor dx = forms.rows;
   const int64_t rows = dy.row_count();
   const int64_t columns = dy.last_dim();
   dispatch_float(dy.dtype, [&](auto zero) {

@@ -58,18 +58,8 @@ void round_matrix(Stream& stream, Tensor y, Tensor x, const cpu::ScaledBlock& bl
                      cpu::row_grain(columns * block.rows, cpu::kCheapGrain), band);
 }
 
-void narrow(Stream& stream, Tensor y, Tensor x) {
-  const int64_t rows = x.row_count(), columns = x.last_dim();
-  auto* codes = y.as<uint8_t>();
-  cpu::over_rows(stream, rows, columns, cpu::kCheapGrain,
-                 [=, in = x.as<Bfloat16>()](int64_t begin, int64_t end) {
-                   auto* scales = reinterpret_cast<float*>(codes + rows * columns);
-                   cpu::narrow_rows(codes, scales, in, rows, columns, begin, end);
-                 });
-}
-
 // x or dy as products read it: rounded with a scale for 128 elements of a row.
-Tensor rows_of(NarrowTemporaries& temporaries, Stream& stream, Tensor factor) {
+Tensor in_rows(NarrowTemporaries& temporaries, Stream& stream, Tensor factor) {
   const int64_t rows = factor.row_count(), columns = factor_columns(factor);
   const Tensor y = temporaries.take(rows, columns);
   if (!is_narrow(factor)) {
@@ -86,9 +76,20 @@ Tensor rows_of(NarrowTemporaries& temporaries, Stream& stream, Tensor factor) {
 }
 
 // x or dy as gradients of weights read it: then with a scale for 128 elements of a column.
-Tensor turned(NarrowTemporaries& temporaries, Stream& stream, Tensor factor) {
-  const Tensor y = rows_of(temporaries, stream, factor);
-  round_matrix(stream, y, y, {kScaleBlock, 1});
+Tensor turned(NarrowTemporaries& temporaries, Stream& stream, const Forms& factor) {
+  if (!is_present(factor.turned)) {
+    const Tensor y = in_rows(temporaries, stream, factor.rows);
+    round_matrix(stream, y, y, {kScaleBlock, 1});
+    return y;
+  }
+  const int64_t rows = rows_of(factor), columns = columns_of(factor);
+  const Tensor y = temporaries.take(rows, columns);
+  const auto* codes = factor.turned.as<uint8_t>();
+  cpu::over_rows(stream, rows, columns, cpu::kCheapGrain,
+                 [=, out = y.as<Bfloat16>()](int64_t begin, int64_t end) {
+                   const auto* scales = reinterpret_cast<const float*>(codes + rows * columns);
+                   cpu::widen_turned(out, codes, scales, rows, columns, begin, end);
+                 });
   return y;
 }
 
@@ -100,33 +101,40 @@ Tensor weight_of(NarrowTemporaries& temporaries, Stream& stream, Tensor w) {
 
 void affine(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   NarrowTemporaries temporaries(stream);
-  cpu_ops().affine(stream, y, rows_of(temporaries, stream, x), weight_of(temporaries, stream, w), bias);
+  cpu_ops().affine(stream, y, in_rows(temporaries, stream, x), weight_of(temporaries, stream, w), bias);
 }
 
 void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, double beta) {
   NarrowTemporaries temporaries(stream);
-  cpu_ops().affine_backward_input(stream, dx, rows_of(temporaries, stream, dy),
+  cpu_ops().affine_backward_input(stream, dx, in_rows(temporaries, stream, dy),
                                   weight_of(temporaries, stream, w), beta);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+// The sums of a bias' gradient are of the elements before they were rounded, where a form has these.
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
+                            bool accumulate) {
   NarrowTemporaries temporaries(stream);
   cpu_ops().affine_backward_weight(stream, dw, {}, turned(temporaries, stream, dy),
                                    turned(temporaries, stream, x), accumulate);
-  if (db.rank() > 0) cpu_ops().column_sum(stream, db, rows_of(temporaries, stream, dy), accumulate);
+  if (db.rank() == 0) return;
+  const Tensor summed = is_present(dy.sums)  ? dy.sums
+                        : is_narrow(dy.rows) ? in_rows(temporaries, stream, dy.rows)
+                                             : dy.rows;
+  cpu_ops().column_sum(stream, db, summed, accumulate);
 }
 
-// An entry of cpu_ops() whose first tensor may be narrow.
+// An entry of cpu_ops() whose result may have narrow forms.
 template <auto Entry>
 struct WithNarrowResult;
-template <class... Args, void (*OpTable::*Entry)(Stream&, Tensor, Args...)>
+template <class Result, class... Args, void (*OpTable::*Entry)(Stream&, Result, Args...)>
 struct WithNarrowResult<Entry> {
-  static void call(Stream& stream, Tensor y, Args... args) {
-    if (!is_narrow(y)) return (cpu_ops().*Entry)(stream, y, args...);
+  static void call(Stream& stream, Result result, Args... args) {
+    const Forms y = result;
+    if (y.are_wide()) return (cpu_ops().*Entry)(stream, result, args...);
     NarrowTemporaries temporaries(stream);
-    const Tensor wide = temporaries.take(y.row_count(), factor_columns(y));
+    const Tensor wide = temporaries.take(rows_of(y), columns_of(y));
     (cpu_ops().*Entry)(stream, wide, args...);
-    narrow(stream, y, wide);
+    cpu_ops().write_forms(stream, y, wide);
   }
 };
 template <auto Entry>

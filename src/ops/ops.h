@@ -12,7 +12,8 @@
 //   * Activation gradients are assigned ("dx = "). Parameter gradients are added ("dw += ") if `accumulate` is
 //     set, and otherwise assigned, so that they need not be initialised.
 //   * An output may alias an input only if the comment says so.
-//   * Tables of products in 8 bits take and write some tensors in narrow form (ops/narrow.h).
+//   * Tables of products in 8 bits take and write some tensors in narrow form (ops/narrow.h). Other tables write Forms
+//     that have nothing but a floating-point matrix, and read that.
 //   * A result never depends on the number of threads: every sum has a fixed order.
 // Notation: R rows, C columns, V vocabulary entries held here, B samples, T positions, H heads, D head width.
 #pragma once
@@ -28,6 +29,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/experts.h"
+#include "ops/forms.h"
 #include "ops/quantized.h"
 #include "ops/recommender.h"
 #include "ops/rotary.h"
@@ -185,6 +187,8 @@ struct OpTable {
   Device* device;
 
   // ---- movement and elementwise ----
+  // y = x in each of the forms of y that are present. x bf16 [R, C]; y.rows, if present, is narrow
+  void (*write_forms)(Stream&, const Forms& y, Tensor x);
   void (*fill)(Stream&, Tensor y, double value);
   void (*copy)(Stream&, Tensor y, Tensor x);  // y = x; both have one dtype, which may be any
   // y = x rounded to y's dtype. Floating-point types; they are equal, or one of them is f32.
@@ -210,35 +214,37 @@ struct OpTable {
   // y = residual + (x w^T + bias)          affine(y), add(y, residual, y).  residual [R, N]; not aliased by y
   void (*affine_add)(Stream&, Tensor y, Tensor residual, Tensor x, Tensor w, Tensor bias);
   // z = x w^T + bias, y = gelu(z)          affine(z), gelu(y, z)
-  void (*affine_gelu)(Stream&, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias);
+  void (*affine_gelu)(Stream&, const Forms& y, Tensor z, Tensor x, Tensor w, Tensor bias);
   // dx = dy w + beta dx                    gemm(dx, dy, w, beta)
   void (*affine_backward_input)(Stream&, Tensor dx, Tensor dy, Tensor w, double beta);
   // dz = (dy w) * gelu'(z).  z, dz [R, K]  gemm(dz, dy, w), gelu_backward(dz, dz, z)
   void (*affine_backward_gelu)(Stream&, Tensor dz, Tensor dy, Tensor w, Tensor z);
   // dw += dy^T x, db += column sums of dy  gemm(dw, dy^T, x, beta 1 or 0), column_sum(db, dy)
-  void (*affine_backward_weight)(Stream&, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate);
+  void (*affine_backward_weight)(Stream&, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
+                                 bool accumulate);
 
   // ---- activation: tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415) ----
   // y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
-  void (*gelu)(Stream&, Tensor y, Tensor x);
-  void (*gelu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+  void (*gelu)(Stream&, const Forms& y, Tensor x);
+  void (*gelu_backward)(Stream&, const Forms& dx, Tensor dy, Tensor x);  // dx may be dy
   // The exact form of GELU: y = x P(x), with the normal distribution P(x) = (1 + erf(x / sqrt(2))) / 2.
-  void (*gelu_erf)(Stream&, Tensor y, Tensor x);
-  void (*gelu_erf_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+  void (*gelu_erf)(Stream&, const Forms& y, Tensor x);
+  void (*gelu_erf_backward)(Stream&, const Forms& dx, Tensor dy, Tensor x);  // dx may be dy
   // y = max(x, 0)^2 (So et al., "Primer", arXiv 2109.08668).
-  void (*squared_relu)(Stream&, Tensor y, Tensor x);
-  void (*squared_relu_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+  void (*squared_relu)(Stream&, const Forms& y, Tensor x);
+  void (*squared_relu_backward)(Stream&, const Forms& dx, Tensor dy, Tensor x);  // dx may be dy
 
-  void (*rectify)(Stream&, Tensor y, Tensor x);                       // y = max(x, 0)
-  void (*rectify_backward)(Stream&, Tensor dx, Tensor dy, Tensor x);  // dx may be dy
+  void (*rectify)(Stream&, const Forms& y, Tensor x);                       // y = max(x, 0)
+  void (*rectify_backward)(Stream&, const Forms& dx, Tensor dy, Tensor x);  // dx may be dy
 
-  void (*tanh)(Stream&, Tensor y, Tensor x);                       // y may be x
-  void (*tanh_backward)(Stream&, Tensor dx, Tensor dy, Tensor y);  // dx = dy * (1 - y^2); dx may be dy
+  void (*tanh)(Stream&, const Forms& y, Tensor x);                       // y may be x
+  void (*tanh_backward)(Stream&, const Forms& dx, Tensor dy, Tensor y);  // dx = dy * (1 - y^2); dx may be dy
 
   // ---- gated activations (Shazeer, arXiv 2002.05202) ----
   // y = f(gate) * up, the halves of a row of x, in the form that the gating describes.  y [R, C]  x [R, 2C] = [gate | up]
-  void (*gated)(Stream&, Tensor y, Tensor x, const Gating& gating);
-  void (*gated_backward)(Stream&, Tensor dx, Tensor dy, Tensor x, const Gating& gating);  // dx may be x
+  void (*gated)(Stream&, const Forms& y, Tensor x, const Gating& gating);
+  void (*gated_backward)(Stream&, const Forms& dx, Tensor dy, Tensor x,
+                         const Gating& gating);  // dx may be x
 
   // ---- dropout ----
   void (*dropout)(Stream&, Tensor y, Tensor x, const Dropout& dropout);  // y may be x
@@ -533,6 +539,7 @@ struct OperationList {
 
 // All operations, in the order of OpTable.
 using Operations = OperationList<
+    &OpTable::write_forms,  // movement
     &OpTable::fill, &OpTable::copy, &OpTable::convert, &OpTable::scale, &OpTable::add, &OpTable::reduce,
     &OpTable::fill_rows, &OpTable::gemm, &OpTable::affine, &OpTable::affine_add, &OpTable::affine_gelu,
     &OpTable::affine_backward_input, &OpTable::affine_backward_gelu, &OpTable::affine_backward_weight,
@@ -567,8 +574,8 @@ static_assert(sizeof(OpTable) == sizeof(OpTable::name) + sizeof(OpTable::device)
               "an operation of OpTable is not in the list");
 
 // y = activation(x), and its adjoint; dx may be dy without a gate, and x with one.
-void activate(const OpTable& ops, Stream& stream, Tensor y, Tensor x, const ActivationForm& form);
-void activate_backward(const OpTable& ops, Stream& stream, Tensor dx, Tensor dy, Tensor x,
+void activate(const OpTable& ops, Stream& stream, const Forms& y, Tensor x, const ActivationForm& form);
+void activate_backward(const OpTable& ops, Stream& stream, const Forms& dx, Tensor dy, Tensor x,
                        const ActivationForm& form);
 
 // The table for the best instruction set of this processor (x86-64-v4, -v3, or the compiler's baseline).

@@ -67,6 +67,37 @@ void narrow_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows,
     }
 }
 
+void turn_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows, int64_t columns, int64_t begin,
+               int64_t end) {
+  std::vector<Bfloat16> rounded(static_cast<size_t>(std::min(kScaleBlock, end - begin) * columns));
+  for (int64_t block = begin; block < end; block += kScaleBlock) {
+    const int64_t count = std::min(kScaleBlock, end - block);
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t c = 0; c < columns; c += kScaleBlock)
+        round_block(rounded.data() + r * columns + c, x + (block + r) * columns + c,
+                    {1, std::min(kScaleBlock, columns - c)}, columns);
+    for (int64_t c = 0; c < columns; ++c) {
+      const BlockScale scale = block_scale(largest_of(rounded.data() + c, {count, 1}, columns));
+      for (int64_t r = 0; r < count; ++r)
+        codes[c * rows + block + r] = code_of(rounded[static_cast<size_t>(r * columns + c)], scale.to);
+      scales[block / kScaleBlock * columns + c] = scale.from;
+    }
+  }
+}
+
+void sum_rows(float* sums, const Bfloat16* x, int64_t columns, int64_t begin, int64_t end) {
+  std::fill_n(sums, columns, 0.0F);
+  for (int64_t r = begin; r < end; ++r)
+    for (int64_t c = 0; c < columns; ++c) sums[c] += value(x[r * columns + c]);
+}
+
+void widen_turned(Bfloat16* y, const uint8_t* codes, const float* scales, int64_t rows, int64_t columns,
+                  int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      y[r * columns + c] = number_of(codes[c * rows + r], scales[r / kScaleBlock * columns + c]);
+}
+
 void widen_rows(Bfloat16* y, const uint8_t* codes, const float* scales, int64_t rows, int64_t columns,
                 int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r)

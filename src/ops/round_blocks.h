@@ -25,6 +25,15 @@ void round_columns(Bfloat16* y, const Bfloat16* x, int64_t rows, int64_t columns
 // Narrow form of rows [begin, end) of x [rows, columns]: codes and scales as in ops/narrow.h.
 void narrow_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows, int64_t columns,
                  int64_t begin, int64_t end);
+// Turned form of rows [begin, end) of x, of which `begin` is a multiple of 128 and `end` is one too or `rows`: codes
+// [columns, rows], scales [blocks of rows, columns]. x is rounded as by narrow_rows first.
+void turn_rows(uint8_t* codes, float* scales, const Bfloat16* x, int64_t rows, int64_t columns, int64_t begin,
+               int64_t end);
+// sums[c] = the sum over r of x[r, c] for r in [begin, end).
+void sum_rows(float* sums, const Bfloat16* x, int64_t columns, int64_t begin, int64_t end);
+// The numbers of a turned form, as rows: rows [begin, end) of y [rows, columns].
+void widen_turned(Bfloat16* y, const uint8_t* codes, const float* scales, int64_t rows, int64_t columns,
+                  int64_t begin, int64_t end);
 // The numbers of these rows.
 void widen_rows(Bfloat16* y, const uint8_t* codes, const float* scales, int64_t rows, int64_t columns,
                 int64_t begin, int64_t end);

@@ -159,8 +159,8 @@ struct WrongArguments {
   template <class Arg>
   std::decay_t<Arg> make() {
     using Value = std::decay_t<Arg>;
-    if constexpr (std::is_same_v<Value, Tensor>)
-      return {nullptr, dtype, {2, ++length}};
+    if constexpr (std::is_same_v<Value, Tensor> || std::is_same_v<Value, Forms>)
+      return Tensor{nullptr, dtype, {2, ++length}};
     else if constexpr (std::is_same_v<Value, Factor>)
       return 1.0;
     else if constexpr (std::is_same_v<Value, std::span<const BagLookup>>)

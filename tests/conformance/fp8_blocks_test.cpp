@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -100,10 +101,24 @@ Narrow rows_reference(const Rows& x, const Extent& extent) {
       static_cast<size_t>(extent.rows * scale_blocks(extent.columns)));
 }
 
+NarrowForms rows_form(Narrow& made, const Extent& extent) {
+  return {.rows = extent.rows,
+          .columns = extent.columns,
+          .codes = made.codes.data(),
+          .scales = made.scales.data()};
+}
+NarrowForms turned_form(Narrow& made, std::vector<float>& sums, const Extent& extent) {
+  return {.rows = extent.rows,
+          .columns = extent.columns,
+          .turned_codes = made.codes.data(),
+          .turned_scales = made.scales.data(),
+          .sums = sums.data()};
+}
+
 Narrow narrow_on_device(const Rows& x, const Extent& extent) {
   Narrow made{std::vector<uint8_t>(x.size(), 0xee),
               std::vector<float>(static_cast<size_t>(extent.rows * scale_blocks(extent.columns)), -1)};
-  narrow_rows(nullptr, {made.codes.data(), made.scales.data(), extent.rows, extent.columns}, x.data());
+  write_forms(nullptr, rows_form(made, extent), x.data());
   return made;
 }
 
@@ -190,29 +205,62 @@ TEST(NarrowForm, TurnedColumnsFollowTheDefinition) {
         count);
     Narrow from_wide{std::vector<uint8_t>(x.size(), 0xee), std::vector<float>(count, -1)};
     std::vector<float> sums(count, -1), sums_of_wide = sums;
-    turn_rows(nullptr, from_wide.codes.data(), from_wide.scales.data(), sums_of_wide.data(), x.data(),
-              extent.rows, extent.columns);
+    write_forms(nullptr, turned_form(from_wide, sums_of_wide, extent), x.data());
     EXPECT_EQ(from_wide.codes, transposed(expected.codes, extent));
     EXPECT_EQ(from_wide.scales, expected.scales);
     Narrow made = rows;
     Narrow from_narrow = from_wide;
     from_narrow.codes.assign(x.size(), 0xee);
-    turn_rows(nullptr, from_narrow.codes.data(), from_narrow.scales.data(), sums.data(),
+    turn_rows(nullptr, turned_form(from_narrow, sums, extent),
               {made.codes.data(), made.scales.data(), extent.rows, extent.columns});
     EXPECT_EQ(from_narrow.codes, from_wide.codes);
     EXPECT_EQ(from_narrow.scales, from_wide.scales);
-    EXPECT_EQ(sums, sums_of_wide);
+    // All forms at once have the bits of each.
+    Narrow rows_too = rows, turned_too = from_wide;
+    std::vector<float> sums_too = sums_of_wide;
+    for (Narrow* one : {&rows_too, &turned_too}) one->codes.assign(x.size(), 0xee);
+    NarrowForms all = turned_form(turned_too, sums_too, extent);
+    all.codes = rows_too.codes.data();
+    all.scales = rows_too.scales.data();
+    write_forms(nullptr, all, x.data());
+    EXPECT_EQ(rows_too.codes, rows.codes);
+    EXPECT_EQ(rows_too.scales, rows.scales);
+    EXPECT_EQ(turned_too.codes, from_wide.codes);
+    EXPECT_EQ(turned_too.scales, from_wide.scales);
+    EXPECT_EQ(sums_too, sums_of_wide);
+    Narrow host{std::vector<uint8_t>(x.size()), std::vector<float>(count)};
+    cpu::turn_rows(host.codes.data(), host.scales.data(), x.data(), extent.rows, extent.columns, 0,
+                   extent.rows);
+    EXPECT_EQ(host.codes, from_wide.codes);
+    EXPECT_EQ(host.scales, from_wide.scales);
+    Rows again(x.size()), turned_again(x.size());
+    cpu::widen_turned(again.data(), host.codes.data(), host.scales.data(), extent.rows, extent.columns, 0,
+                      extent.rows);
+    for (int64_t r = 0; r < extent.rows; r += kScaleBlock)
+      cpu::round_columns(turned_again.data() + r * extent.columns, widened.data() + r * extent.columns,
+                         std::min(kScaleBlock, extent.rows - r), extent.columns, extent.columns);
+    EXPECT_TRUE(std::equal(again.begin(), again.end(), turned_again.begin(), [](Bfloat16 a, Bfloat16 b) {
+      return static_cast<double>(a) == static_cast<double>(b);
+    }));
+    // The sums of a narrow matrix are of its elements, those of a wide one of the elements before they are rounded.
+    const struct {
+      const std::vector<float>& of_blocks;
+      const Rows& numbers;
+    } summed[] = {{sums, widened}, {sums_of_wide, x}};
     for (const bool accumulate : {false, true}) {
       std::vector<float> total(static_cast<size_t>(extent.columns), 0.5F);
-      add_turned_sums(nullptr, total.data(), sums.data(), extent.rows, extent.columns, accumulate);
-      for (int64_t c = 0; c < extent.columns; ++c) {
-        double sum = accumulate ? 0.5 : 0, sizes = 1;
-        for (int64_t r = 0; r < extent.rows; ++r) {
-          const auto number = static_cast<double>(widened[static_cast<size_t>(r * extent.columns + c)]);
-          sum += number;
-          sizes += std::abs(number);
+      for (const auto& one : summed) {
+        std::fill(total.begin(), total.end(), 0.5F);
+        add_turned_sums(nullptr, total.data(), one.of_blocks.data(), extent.rows, extent.columns, accumulate);
+        for (int64_t c = 0; c < extent.columns; ++c) {
+          double sum = accumulate ? 0.5 : 0, sizes = 1;
+          for (int64_t r = 0; r < extent.rows; ++r) {
+            const auto number = static_cast<double>(one.numbers[static_cast<size_t>(r * extent.columns + c)]);
+            sum += number;
+            sizes += std::abs(number);
+          }
+          ASSERT_NEAR(static_cast<double>(total[static_cast<size_t>(c)]), sum, 1e-6 * sizes) << c;
         }
-        ASSERT_NEAR(static_cast<double>(total[static_cast<size_t>(c)]), sum, 1e-6 * sizes) << c;
       }
     }
   }
@@ -241,10 +289,18 @@ TEST(NarrowForm, KernelsHaveNoRaces) {
   std::vector<float> sums(2048);
   const NarrowMatrix narrow{made.codes.data(), made.scales.data(), extent.rows, extent.columns};
   const auto run_kernels = [&] {
-    narrow_rows(nullptr, narrow, x.data());
-    turn_rows(nullptr, turned.codes.data(), turned.scales.data(), sums.data(), narrow);
-    turn_rows(nullptr, turned.codes.data(), turned.scales.data(), sums.data(), x.data(), extent.rows,
-              extent.columns);
+    write_forms(nullptr, rows_form(made, extent), x.data());
+    turn_rows(nullptr, turned_form(turned, sums, extent), narrow);
+    NarrowForms all = turned_form(turned, sums, extent);
+    all.codes = made.codes.data();
+    all.scales = made.scales.data();
+    write_forms(nullptr, all, x.data());
+    // Two results, whose tiles take turns.
+    const Extent gates{144, 512};
+    const Rows gate = numbers_of(gates, 1), dy = numbers_of({144, 256}, 1, 1);
+    Narrow of_gates{std::vector<uint8_t>(gate.size()), std::vector<float>(gates.columns * 2)};
+    gated_backward_narrow(nullptr, 0, cpu::GateRule{}, turned_form(of_gates, sums, gates), dy.data(),
+                          gate.data());
     for (const bool by_columns : {false, true})
       narrow_weight(nullptr, turned.codes.data(), turned.scales.data(), x.data(), extent.rows, extent.columns,
                     by_columns);
@@ -274,9 +330,10 @@ class NarrowResults : public testing::TestWithParam<bool> {
     return x;
   }
 
-  // Calls `compute` with a wide result and with a narrow one, in several orders of threads: the second is the narrow
-  // form of the first.
-  void expect_same(const Extent& extent, const std::function<void(Tensor)>& compute) {
+  // Calls `compute` with a wide result and with narrow ones, in several orders of threads: these are the narrow forms of
+  // the first. With `forms`, the result has a turned form and sums too, and a turned form without rows.
+  void expect_same(const Extent& extent, const std::function<void(const Forms&)>& compute,
+                   bool forms = true) {
     SCOPED_TRACE(testing::Message() << extent.rows << " x " << extent.columns);
     const Tensor wide = tensor(DType::BF16, {extent.rows, extent.columns});
     compute(wide);
@@ -294,6 +351,32 @@ class NarrowResults : public testing::TestWithParam<bool> {
       EXPECT_TRUE(std::equal(codes.begin(), codes.end(), got)) << "codes in order " << order;
       EXPECT_TRUE(std::equal(scales.begin(), scales.end(), reinterpret_cast<const float*>(got + count)))
           << "scales in order " << order;
+      if (forms) expect_forms(extent, compute, wide, narrow, order);
+    }
+  }
+
+  void expect_forms(const Extent& extent, const std::function<void(const Forms&)>& compute, Tensor wide,
+                    Tensor narrow, int order) {
+    const Shape turned = turned_shape(extent.rows, extent.columns),
+                sums = sums_shape(extent.rows, extent.columns);
+    Forms expected, got, alone = tensor(DType::U8, turned);
+    for (Forms* each : {&expected, &got}) {
+      each->rows = tensor(DType::U8, narrow.shape);
+      each->turned = tensor(DType::U8, turned);
+      each->sums = tensor(DType::F32, sums);
+    }
+    narrow_cpu_ops().write_forms(stream_, expected, wide);
+    compute(got);
+    compute(alone);
+    const auto same = [&](const char* what, const Tensor& one, const Tensor& other) {
+      EXPECT_EQ(std::memcmp(one.data, other.data, one.bytes()), 0) << what << " in order " << order;
+    };
+    same("rows", got.rows, narrow);
+    same("turned form", got.turned, expected.turned);
+    same("turned form alone", alone.turned, expected.turned);
+    for (int64_t i = 0; i < sums.elements(); ++i) {
+      const double sum = static_cast<double>(expected.sums.as<float>()[i]);
+      ASSERT_NEAR(static_cast<double>(got.sums.as<float>()[i]), sum, 1e-4 * (64 + std::abs(sum))) << i;
     }
   }
 
@@ -302,7 +385,7 @@ class NarrowResults : public testing::TestWithParam<bool> {
   std::vector<Buffer> buffers_;
 };
 
-constexpr Extent kResults[] = {{16, 16}, {32, 272}, {16, 1600}, {48, 128}};
+constexpr Extent kResults[] = {{16, 16}, {32, 272}, {16, 1600}, {48, 128}, {144, 256}};
 constexpr Extent kLongRows = {16, 17600};  // too long for a thread to hold all packs
 
 TEST_P(NarrowResults, OfNorms) {
@@ -312,8 +395,12 @@ TEST_P(NarrowResults, OfNorms) {
     const Tensor x = numbers({extent.rows, extent.columns}, 1);
     const Tensor gain = numbers({extent.columns}, 2), bias = numbers({extent.columns}, 3);
     const Tensor mean = tensor(DType::F32, {extent.rows}), rstd = tensor(DType::F32, {extent.rows});
-    expect_same(extent, [&](Tensor y) { ops().layer_norm(stream_, y, mean, rstd, x, gain, bias, 1e-5, 0); });
-    expect_same(extent, [&](Tensor y) { ops().rms_norm(stream_, y, rstd, x, gain, 1e-5, 1); });
+    expect_same(
+        extent,
+        [&](const Forms& y) { ops().layer_norm(stream_, y.rows, mean, rstd, x, gain, bias, 1e-5, 0); },
+        false);
+    expect_same(
+        extent, [&](const Forms& y) { ops().rms_norm(stream_, y.rows, rstd, x, gain, 1e-5, 1); }, false);
   }
 }
 
@@ -323,8 +410,8 @@ TEST_P(NarrowResults, OfActivations) {
                  dy = numbers({extent.rows, extent.columns}, 2);
     for (const ActivationKind kind :
          {ActivationKind::Gelu, ActivationKind::GeluErf, ActivationKind::SquaredRelu, ActivationKind::Relu}) {
-      expect_same(extent, [&](Tensor y) { activate(ops(), stream_, y, x, kind); });
-      expect_same(extent, [&](Tensor dx) { activate_backward(ops(), stream_, dx, dy, x, kind); });
+      expect_same(extent, [&](const Forms& y) { activate(ops(), stream_, y, x, kind); });
+      expect_same(extent, [&](const Forms& dx) { activate_backward(ops(), stream_, dx, dy, x, kind); });
     }
   }
 }
@@ -336,10 +423,10 @@ TEST_P(NarrowResults, OfGates) {
           ActivationForm(ActivationKind::GegluErf), ActivationForm::clamped_swiglu(1.7, 7, 1)}) {
       const Tensor x = numbers({extent.rows, 2 * extent.columns}, 1);
       const Tensor dy = numbers({extent.rows, extent.columns}, 2);
-      expect_same(extent, [&](Tensor y) { activate(ops(), stream_, y, x, form); });
+      expect_same(extent, [&](const Forms& y) { activate(ops(), stream_, y, x, form); });
       if (extent.columns % kScaleBlock == 0)
         expect_same({extent.rows, 2 * extent.columns},
-                    [&](Tensor dx) { activate_backward(ops(), stream_, dx, dy, x, form); });
+                    [&](const Forms& dx) { activate_backward(ops(), stream_, dx, dy, x, form); });
     }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "conformance/op_table.h"
+#include "ops/narrow.h"
 
 namespace trifold::conformance {
 
@@ -95,6 +96,17 @@ void activations(std::vector<OpCase>& cases) {
                      const Tensor dx = run.out({n}, normal(n, 2));
                      run.ops().rectify_backward(run.stream(), dx, dx, run.in({n}, normal(n, 3)));
                    })});
+  cases.push_back({"write_forms", entries(&OpTable::write_forms), false, 1, [](OpRun& run) {
+                     for (const auto& [rows, columns] :
+                          {std::array<int64_t, 2>{16, 48}, {128, 128}, {144, 272}, {256, 400}}) {
+                       Forms y;
+                       y.rows = run.exact(DType::U8, narrow_shape(rows, columns));
+                       y.turned = run.exact(DType::U8, turned_shape(rows, columns));
+                       y.sums = run.out(DType::F32, sums_shape(rows, columns));
+                       run.ops().write_forms(run.stream(), y,
+                                             run.in(DType::BF16, {rows, columns}, normal(rows * columns, 1)));
+                     }
+                   }});
   cases.push_back({"tanh", entries(&OpTable::tanh, &OpTable::tanh_backward), false, 1,
                    each_count([](OpRun& run, int64_t n) {
                      const Tensor y = run.out({n}, normal(n, 1));

@@ -54,9 +54,10 @@ void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, doubl
   product(stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
-  product(stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {}, accumulate ? 1 : 0);
-  if (db.rank() > 0) cpu_ops().column_sum(stream, db, dy, accumulate);
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
+                            bool accumulate) {
+  product(stream, dw, {dy.rows, true, Fp8::E5M2}, {x.rows, true, Fp8::E4M3}, {}, accumulate ? 1 : 0);
+  if (db.rank() > 0) cpu_ops().column_sum(stream, db, dy.rows, accumulate);
 }
 
 OpTable make_narrow() {

@@ -30,6 +30,9 @@ template <class Arg>
 struct KeptArgument {
   KeptArgument(const FakeDevice& device, const Arg& arg) : value(arg) {
     if constexpr (std::is_same_v<Arg, Tensor>) value = device.real(arg);
+    if constexpr (std::is_same_v<Arg, Forms>)
+      for (Tensor Forms::*form : {&Forms::rows, &Forms::turned, &Forms::sums})
+        value.*form = device.real(arg.*form);
     if constexpr (std::is_same_v<Arg, Factor>) value.number = device.real(arg.number);
     if constexpr (std::is_same_v<Arg, Dropout>) value.sample = device.real(arg.sample);
     if constexpr (std::is_same_v<Arg, Attention>) {
@@ -108,6 +111,9 @@ std::pair<std::vector<Tensor>, bool> counted_arguments(const Args&... args) {
   std::pair<std::vector<Tensor>, bool> result;
   const auto look = [&](const auto& arg) {
     if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) result.first.push_back(arg);
+    if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Forms>)
+      for (const Tensor& form : {arg.rows, arg.turned, arg.sums})
+        if (is_present(form)) result.first.push_back(form);
   };
   (look(args), ...);
   const auto last = std::get<sizeof...(Args) - 1>(std::tuple<const Args&...>(args...));

@@ -17,16 +17,20 @@ float round_to_tf32(float x) {
   return std::bit_cast<float>((bits + half) >> kDropped << kDropped);
 }
 
+Tensor& matrix_of(Tensor& factor) { return factor; }
+Tensor& matrix_of(Forms& factor) { return factor.rows; }
+
 // A product, whose factors are its arguments A and B.
 template <auto Entry, size_t A, size_t B>
 struct InTf32;
 template <class... Args, void (*OpTable::*Entry)(Stream&, Args...), size_t A, size_t B>
 struct InTf32<Entry, A, B> {
   static void call(Stream& stream, Args... args) {
-    std::tuple<Args...> all(args...);
-    if (std::get<A>(all).dtype != DType::F32) return (cpu_ops().*Entry)(stream, args...);
+    std::tuple<std::decay_t<Args>...> all(args...);
+    if (matrix_of(std::get<A>(all)).dtype != DType::F32) return (cpu_ops().*Entry)(stream, args...);
     Temporaries temporaries;
-    const auto round = [&](Tensor& factor) {
+    const auto round = [&](auto& argument) {
+      Tensor& factor = matrix_of(argument);
       factor = temporaries.changed(stream, factor, [](std::span<float> numbers) {
         for (float& x : numbers) x = round_to_tf32(x);
       });

@@ -22,7 +22,7 @@ const OpTable& incomplete() {
 
 TEST(Contract, TablesThatLackAnOperationAreRefused) {
   EXPECT_EQ(error_of([] { with_contract<incomplete>(); }),
-            "the table incomplete has no entry for operation 3 of OpTable");
+            "the table incomplete has no entry for operation 4 of OpTable");
   EXPECT_EQ(error_of([] { with_contract<cpu_ops>(); }), "");
 }
 

@@ -92,8 +92,8 @@ TEST(Elementwise, FillRows) {
 
 // The activations of feed-forward networks: the entries of the table, and what they compute.
 struct FormulaCase {
-  void (*OpTable::*forward)(Stream&, Tensor y, Tensor x);
-  void (*OpTable::*backward)(Stream&, Tensor dx, Tensor dy, Tensor x);
+  void (*OpTable::*forward)(Stream&, const Forms& y, Tensor x);
+  void (*OpTable::*backward)(Stream&, const Forms& dx, Tensor dy, Tensor x);
   double (*value)(double);
 };
 

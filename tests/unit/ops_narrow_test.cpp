@@ -121,7 +121,8 @@ TEST_F(NarrowProducts, FollowTheDefinition) {
     expect_close(dw, product(in_blocks(rows_of_dy, 128, 1), true, in_blocks(rows_of_x, 128, 1), false),
                  kOfF32);
     const Matrix ones{1, kRows, Numbers(kRows, 1.0)};
-    expect_close(db, product(ones, false, rows_of_dy, false), kOfF32);
+    // Of the elements before they are rounded, if dy has them.
+    expect_close(db, product(ones, false, are_narrow ? rows_of_dy : dy_, false), kOfF32);
   }
   // Without rounding, or with one scale, the results are further away: the test sees what it is about.
   const Matrix plain = product(x_, false, w_, true), rounded = product(rows_of_x, false, blocks_of_w, true);
@@ -133,22 +134,38 @@ TEST_F(NarrowProducts, FollowTheDefinition) {
   EXPECT_GT(difference, 2 * kOfBf16 * largest);
 }
 
-// One form or the other: the same bits.
+// One form or the other: the same bits, but of a bias' gradient, which sums the elements of dy that it finds.
 TEST_F(NarrowProducts, DoNotDependOnTheFormOfTheirFactors) {
-  const auto bits = [&](bool are_narrow) {
+  enum class As { Wide, Narrow, Turned };
+  const auto turned = [&](const Matrix& matrix) {
+    Forms forms = tensor(DType::U8, turned_shape(matrix.rows, matrix.columns));
+    forms.sums = tensor(DType::F32, sums_shape(matrix.rows, matrix.columns));
+    ops_.write_forms(stream_, forms, wide(matrix));
+    return forms;
+  };
+  const auto bits = [&](As as) {
+    const bool are_narrow = as != As::Wide;
     const Tensor x = are_narrow ? narrow(x_) : wide(x_), dy = are_narrow ? narrow(dy_) : wide(dy_);
     const Tensor y = tensor(DType::BF16, {kRows, kOuts}), dx = tensor(DType::BF16, {kRows, kIns});
     const Tensor dw = tensor(DType::F32, {kOuts, kIns}), db = tensor(DType::F32, {kOuts});
     const Tensor bias = wide(normal(1, kOuts, 9));
     ops_.affine(stream_, y, x, wide(w_), bias.flat());
     ops_.affine_backward_input(stream_, dx, dy, wide(w_), 0);
-    ops_.affine_backward_weight(stream_, dw, db, dy, x, false);
+    if (as == As::Turned)
+      ops_.affine_backward_weight(stream_, dw, db, turned(dy_), turned(x_), false);
+    else
+      ops_.affine_backward_weight(stream_, dw, db, dy, x, false);
+    if (as != As::Narrow) {
+      const Matrix ones{1, kRows, Numbers(kRows, 1.0)};
+      expect_close(db, product(ones, false, dy_, false), kOfF32);
+    }
     std::string all;
-    for (const Tensor& result : {y, dx, dw, db})
+    for (const Tensor& result : {y, dx, dw})
       all.append(static_cast<const char*>(result.data), result.bytes());
     return all;
   };
-  EXPECT_EQ(bits(false), bits(true));
+  EXPECT_EQ(bits(As::Wide), bits(As::Narrow));
+  EXPECT_EQ(bits(As::Wide), bits(As::Turned));
 }
 
 TEST_F(NarrowProducts, ContractNamesWhatDoesNotFit) {
@@ -168,6 +185,16 @@ TEST_F(NarrowProducts, ContractNamesWhatDoesNotFit) {
       << of_norm;
   const Tensor y = tensor(DType::BF16, {kRows, kOuts});
   EXPECT_NE(error_of([&] { ops_.affine(stream_, y, other, wide(w_), {}); }).find("[144, 288]"),
+            std::string::npos);
+  const Tensor dw = tensor(DType::F32, {kOuts, kIns}), db = tensor(DType::F32, {kOuts});
+  const Tensor turned_dy = tensor(DType::U8, turned_shape(kRows, kOuts));
+  EXPECT_NE(error_of([&] {
+              ops_.affine_backward_weight(stream_, dw, db, turned_dy, wide_x, false);
+            }).find("turned without sums"),
+            std::string::npos);
+  const Tensor short_x = tensor(DType::U8, turned_shape(kRows - 16, kIns));
+  EXPECT_NE(error_of([&] { ops_.affine_backward_weight(stream_, dw, {}, turned_dy, short_x, false); }), "");
+  EXPECT_NE(error_of([&] { ops_.write_forms(stream_, wide_x, wide_x); }).find("narrow ones are needed"),
             std::string::npos);
   const Tensor gates = tensor(DType::U8, narrow_shape(kRows, 2 * kOuts));
   const Tensor halves = wide(normal(kRows, 2 * kOuts, 5));

@@ -38,6 +38,7 @@ class Host {
   }
 
   operator Tensor() const { return tensor_; }  // NOLINT(google-explicit-constructor): meant as an argument
+  operator Forms() const { return tensor_; }   // NOLINT(google-explicit-constructor): likewise
   Values values() const {
     Values result(static_cast<size_t>(tensor_.elements()));
     for (size_t i = 0; i < result.size(); ++i) result[i] = get(i);

@@ -106,12 +106,13 @@ namespace {
 
 // y = f(x) and dx = dy f'(saved), for entry `Number` of kActivations.
 template <size_t Number>
-void activation(Stream& stream, Tensor y, Tensor x) {
-  if (is_narrow(y))
+void activation(Stream& stream, const Forms& forms, Tensor x) {
+  if (!forms.are_wide())
     return enqueue(stream, kActivations[Number].name,
-                   [out = narrow_matrix(y), in = x.as<Bfloat16>()](CudaStream on) {
+                   [out = narrow_forms(forms), in = x.as<Bfloat16>()](CudaStream on) {
                      activate_narrow(on, kActivations[Number].formula, out, in);
                    });
+  const Tensor y = forms.rows;
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, kActivations[Number].name,
@@ -122,13 +123,14 @@ void activation(Stream& stream, Tensor y, Tensor x) {
 }
 
 template <size_t Number>
-void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
-  if (is_narrow(dx))
+void activation_backward(Stream& stream, const Forms& forms, Tensor dy, Tensor saved) {
+  if (!forms.are_wide())
     return enqueue(
         stream, kActivations[Number].backward_name,
-        [out = narrow_matrix(dx), grad = dy.as<Bfloat16>(), in = saved.as<Bfloat16>()](CudaStream on) {
+        [out = narrow_forms(forms), grad = dy.as<Bfloat16>(), in = saved.as<Bfloat16>()](CudaStream on) {
           activate_backward_narrow(on, kActivations[Number].formula, out, grad, in);
         });
+  const Tensor dx = forms.rows;
   dispatch_float(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, kActivations[Number].backward_name,
@@ -140,11 +142,18 @@ void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor saved) {
 
 }  // namespace
 
-void gated(Stream& stream, Tensor y, Tensor x, const Gating& gating) {
-  if (is_narrow(y))
-    return enqueue(stream, "gated",
-                   [out = narrow_matrix(y), in = x.as<Bfloat16>(), formula = static_cast<size_t>(gating.kind),
-                    rule = gate_rule(gating)](CudaStream on) { gated_narrow(on, formula, rule, out, in); });
+void write_forms(Stream& stream, const Forms& y, Tensor x) {
+  enqueue(stream, "write_forms",
+          [out = narrow_forms(y), in = x.as<Bfloat16>()](CudaStream on) { write_forms(on, out, in); });
+}
+
+void gated(Stream& stream, const Forms& forms, Tensor x, const Gating& gating) {
+  if (!forms.are_wide())
+    return enqueue(
+        stream, "gated",
+        [out = narrow_forms(forms), in = x.as<Bfloat16>(), formula = static_cast<size_t>(gating.kind),
+         rule = gate_rule(gating)](CudaStream on) { gated_narrow(on, formula, rule, out, in); });
+  const Tensor y = forms.rows;
   dispatch_float(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "gated",
@@ -155,13 +164,14 @@ void gated(Stream& stream, Tensor y, Tensor x, const Gating& gating) {
   });
 }
 
-void gated_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, const Gating& gating) {
-  if (is_narrow(dx))
+void gated_backward(Stream& stream, const Forms& forms, Tensor dy, Tensor x, const Gating& gating) {
+  if (!forms.are_wide())
     return enqueue(stream, "gated_backward",
-                   [out = narrow_matrix(dx), grad = dy.as<Bfloat16>(), in = x.as<Bfloat16>(),
+                   [out = narrow_forms(forms), grad = dy.as<Bfloat16>(), in = x.as<Bfloat16>(),
                     formula = static_cast<size_t>(gating.kind), rule = gate_rule(gating)](CudaStream on) {
                      gated_backward_narrow(on, formula, rule, out, grad, in);
                    });
+  const Tensor dx = forms.rows;
   dispatch_float(dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     enqueue(stream, "gated_backward",
@@ -236,6 +246,7 @@ void add_elementwise(OpTable& ops) {
     ops.*kActivations[kNumber].forward = activation<kNumber>;
     ops.*kActivations[kNumber].backward = activation_backward<kNumber>;
   });
+  ops.write_forms = write_forms;
   ops.gated = gated;
   ops.gated_backward = gated_backward;
   ops.dropout = dropout;

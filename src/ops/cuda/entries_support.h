@@ -35,4 +35,20 @@ inline NarrowMatrix narrow_matrix(const Tensor& tensor) {
   return {codes, reinterpret_cast<float*>(codes + rows * columns), rows, columns};
 }
 
+// The memory of a matrix' narrow forms and sums.
+inline NarrowForms narrow_forms(const Forms& forms) {
+  NarrowForms y{.rows = rows_of(forms), .columns = columns_of(forms)};
+  const int64_t elements = y.rows * y.columns;
+  if (is_narrow(forms.rows)) {
+    y.codes = forms.rows.as<uint8_t>();
+    y.scales = reinterpret_cast<float*>(y.codes + elements);
+  }
+  if (is_present(forms.turned)) {
+    y.turned_codes = forms.turned.as<uint8_t>();
+    y.turned_scales = reinterpret_cast<float*>(y.turned_codes + elements);
+  }
+  if (is_present(forms.sums)) y.sums = forms.sums.as<float>();
+  return y;
+}
+
 }  // namespace trifold::cuda

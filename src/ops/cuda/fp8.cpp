@@ -80,10 +80,11 @@ void affine_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, doubl
   product("affine_backward_input", stream, dx, {dy, false, Fp8::E5M2}, {w, true, Fp8::E4M3}, {}, beta);
 }
 
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
-  product("affine_backward_weight", stream, dw, {dy, true, Fp8::E5M2}, {x, true, Fp8::E4M3}, {},
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
+                            bool accumulate) {
+  product("affine_backward_weight", stream, dw, {dy.rows, true, Fp8::E5M2}, {x.rows, true, Fp8::E4M3}, {},
           accumulate ? 1 : 0);
-  if (db.rank() > 0) raw_ops<F32Products::Exact>().column_sum(stream, db, dy, accumulate);
+  if (db.rank() > 0) raw_ops<F32Products::Exact>().column_sum(stream, db, dy.rows, accumulate);
 }
 
 const OpTable& raw_fp8_ops() {

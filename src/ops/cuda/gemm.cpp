@@ -71,8 +71,8 @@ void affine_add(Stream& stream, Tensor y, Tensor residual, Tensor x, Tensor w, T
 }
 
 template <F32Products Precision>
-void affine_gelu(Stream& stream, Tensor y, Tensor z, Tensor x, Tensor w, Tensor bias) {
-  const Product product = product_of<Precision>(y, x, false, w, true, 1, 0);
+void affine_gelu(Stream& stream, const Forms& y, Tensor z, Tensor x, Tensor w, Tensor bias) {
+  const Product product = product_of<Precision>(y.rows, x, false, w, true, 1, 0);
   if (bias.rank() > 0 && is_16bit(x.dtype) &&
       try_product(stream, with(product, Epilogue::GeluAuxBias, bias.data, z.data)))
     return;
@@ -94,7 +94,8 @@ void affine_backward_gelu(Stream& stream, Tensor dz, Tensor dy, Tensor w, Tensor
 // Not by cuBLASLt's epilogue for bias gradients, which reads dy in a kernel of its own and restricts the product to
 // slower algorithms: on an H100 the four weight gradients of a block take 2 to 5 % longer by it (decision 0016).
 template <F32Products Precision>
-void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
+void affine_backward_weight(Stream& stream, Tensor dw, Tensor db, const Forms& dy, const Forms& x,
+                            bool accumulate) {
   Composed<raw_ops<Precision>>::affine_backward_weight(stream, dw, db, dy, x, accumulate);
 }
 

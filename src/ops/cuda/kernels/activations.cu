@@ -76,27 +76,27 @@ void gated_backward_of(cpu::FormulaList<Each...>, size_t formula, const cpu::Gat
 
 // The same with narrow results.
 template <class... Each>
-void narrow_forward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, const NarrowMatrix& y,
+void narrow_forward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, const NarrowForms& y,
                        In<Bfloat16> x) {
   size_t next = 0;
   ((next++ == formula ? narrow_map<1>(stream, y, ForwardOf<Each>{}, x) : void()), ...);
 }
 template <class... Each>
-void narrow_backward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, const NarrowMatrix& dx,
+void narrow_backward_of(cpu::FormulaList<Each...>, size_t formula, CudaStream stream, const NarrowForms& dx,
                         In<Bfloat16> dy, In<Bfloat16> saved) {
   size_t next = 0;
   ((next++ == formula ? narrow_map<1>(stream, dx, BackwardOf<Each>{}, dy, saved) : void()), ...);
 }
 template <class... Each>
 void narrow_gated_of(cpu::FormulaList<Each...>, size_t formula, const cpu::GateRule& rule, CudaStream stream,
-                     const NarrowMatrix& y, In<Bfloat16> gate, In<Bfloat16> up) {
+                     const NarrowForms& y, In<Bfloat16> gate, In<Bfloat16> up) {
   const cpu::GateNumbers<float> by(rule);
   size_t next = 0;
   ((next++ == formula ? narrow_map<1>(stream, y, GatedOf<Each, float>{by}, gate, up) : void()), ...);
 }
 template <class... Each>
 void narrow_gated_backward_of(cpu::FormulaList<Each...>, size_t formula, const cpu::GateRule& rule,
-                              CudaStream stream, const NarrowMatrix& dx, In<Bfloat16> dy, In<Bfloat16> gate,
+                              CudaStream stream, const NarrowForms& dx, In<Bfloat16> dy, In<Bfloat16> gate,
                               In<Bfloat16> up) {
   const cpu::GateNumbers<float> by(rule);
   size_t next = 0;
@@ -197,19 +197,19 @@ void scale_uniform(CudaStream stream, T* y, const T* x, int64_t n, const cpu::La
                  dim3(kMapThreads), 0, stream, y, x, n, first, rule);
 }
 
-void activate_narrow(CudaStream stream, size_t formula, const NarrowMatrix& y, const Bfloat16* x) {
+void activate_narrow(CudaStream stream, size_t formula, const NarrowForms& y, const Bfloat16* x) {
   narrow_forward_of(cpu::Activations(), formula, stream, y, {x, y.columns});
 }
-void activate_backward_narrow(CudaStream stream, size_t formula, const NarrowMatrix& dx, const Bfloat16* dy,
+void activate_backward_narrow(CudaStream stream, size_t formula, const NarrowForms& dx, const Bfloat16* dy,
                               const Bfloat16* saved) {
   narrow_backward_of(cpu::Activations(), formula, stream, dx, {dy, dx.columns}, {saved, dx.columns});
 }
-void gated_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule, const NarrowMatrix& y,
+void gated_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule, const NarrowForms& y,
                   const Bfloat16* x) {
   narrow_gated_of(cpu::Gates(), formula, rule, stream, y, {x, 2 * y.columns}, {x + y.columns, 2 * y.columns});
 }
 void gated_backward_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule,
-                           const NarrowMatrix& dx, const Bfloat16* dy, const Bfloat16* x) {
+                           const NarrowForms& dx, const Bfloat16* dy, const Bfloat16* x) {
   const int64_t columns = dx.columns / 2;
   narrow_gated_backward_of(cpu::Gates(), formula, rule, stream, dx, {dy, columns}, {x, dx.columns},
                            {x + columns, dx.columns});

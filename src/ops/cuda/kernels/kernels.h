@@ -32,6 +32,17 @@ struct NarrowMatrix {
   float* scales;  // [blocks of columns, rows]
   int64_t rows, columns;
 };
+// The narrow forms of a matrix (ops/forms.h) that a kernel writes. The pointers of forms that are not are null.
+struct NarrowForms {
+  int64_t rows, columns;
+  uint8_t* codes = nullptr;  // as in NarrowMatrix
+  float* scales = nullptr;
+  uint8_t* turned_codes = nullptr;  // [columns, rows]
+  float* turned_scales = nullptr;   // [blocks of rows, columns]
+  float* sums = nullptr;            // [blocks of rows, columns]
+
+  bool only_rows() const { return turned_codes == nullptr && sums == nullptr; }
+};
 HD constexpr int64_t scale_blocks_of(int64_t extent) { return (extent + kNarrowBlock - 1) / kNarrowBlock; }
 // Scales of weights for consecutive blocks of outputs begin this far apart, a multiple of 4 as cuBLASLt requires.
 HD constexpr int64_t weight_scale_stride(int64_t depth) { return (scale_blocks_of(depth) + 3) / 4 * 4; }
@@ -534,32 +545,28 @@ void to_fp8(CudaStream stream, void* scratch, uint8_t* y, Fp8Scale* scale, const
             int64_t columns, bool transposed, cpu::Fp8 format);
 
 // ---- factors of FP8 products with scales of blocks (fp8_blocks.cu), of extents that are multiples of 16 ----
-// y = x in narrow form.
-void narrow_rows(CudaStream stream, const NarrowMatrix& y, const Bfloat16* x);
+// y = x in these forms, in one pass.
+void write_forms(CudaStream stream, const NarrowForms& y, const Bfloat16* x);
 // w [rows, columns] with a scale for 128 x 128 elements: codes [rows, columns], scales [blocks of rows,
 // weight_scale_stride(columns)]; `turned`: codes [columns, rows], scales [blocks of columns, weight_scale_stride(rows)].
 void narrow_weight(CudaStream stream, uint8_t* codes, float* scales, const Bfloat16* w, int64_t rows,
                    int64_t columns, bool turned);
-// The columns of x in narrow form, rounded with a scale for 128 rows: codes [columns, rows], scales [blocks of rows,
-// columns]. A wide x [rows, columns] is narrowed first, with the bits of a narrow one. Unless `sums` is null, it becomes
-// the sums of the narrow elements over 128 rows, [blocks of rows, columns], which add_turned_sums adds up.
-void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const Bfloat16* x, int64_t rows,
-               int64_t columns);
-void turn_rows(CudaStream stream, uint8_t* codes, float* scales, float* sums, const NarrowMatrix& x);
-// total [columns] = the sums over all rows; added to total if `accumulate`.
+// The turned form, and the sums, of a matrix that is narrow already; sums are of its narrow elements. y has no codes.
+void turn_rows(CudaStream stream, const NarrowForms& y, const NarrowMatrix& x);
+// total [columns] = the sums over all rows, of the sums of a form; added to total if `accumulate`.
 void add_turned_sums(CudaStream stream, float* total, const float* sums, int64_t rows, int64_t columns,
                      bool accumulate);
 
-// Results in narrow form (norms.cu, activations.cu), with the bits of the functions above.
+// Results in narrow forms (norms.cu, activations.cu), with the bits of write_forms of the bf16 result.
 void norm_narrow(CudaStream stream, const NarrowMatrix& y, float* mean, float* rstd, const Bfloat16* x,
                  const Bfloat16* gain, const Bfloat16* bias, double eps, double offset);
-void activate_narrow(CudaStream stream, size_t formula, const NarrowMatrix& y, const Bfloat16* x);
-void activate_backward_narrow(CudaStream stream, size_t formula, const NarrowMatrix& dx, const Bfloat16* dy,
+void activate_narrow(CudaStream stream, size_t formula, const NarrowForms& y, const Bfloat16* x);
+void activate_backward_narrow(CudaStream stream, size_t formula, const NarrowForms& dx, const Bfloat16* dy,
                               const Bfloat16* saved);
-void gated_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule, const NarrowMatrix& y,
+void gated_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule, const NarrowForms& y,
                   const Bfloat16* x);
 // dx has a multiple of 256 columns.
 void gated_backward_narrow(CudaStream stream, size_t formula, const cpu::GateRule& rule,
-                           const NarrowMatrix& dx, const Bfloat16* dy, const Bfloat16* x);
+                           const NarrowForms& dx, const Bfloat16* dy, const Bfloat16* x);
 
 }  // namespace trifold::cuda
