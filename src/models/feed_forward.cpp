@@ -31,23 +31,31 @@ class OneNetwork final : public FeedForward {
 
   Tensor forward_added(Run& run, Arena& recomputable, const ResidualAdd& add, Tensor residual, Tensor x,
                        Saved& saved) const override {
-    const Tensor inner = inner_of(run, recomputable, x, saved);
+    const Forms inner = inner_of(run, recomputable, x, saved);
     return down_.forward_added(run, run.output(), add, residual, inner, saved);
   }
 
   // f(x), in scratch.
   Tensor forward(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
-    const Tensor inner = inner_of(run, recomputable, x, saved);
+    const Forms inner = inner_of(run, recomputable, x, saved);
     return down_.forward_in(run, run.scratch, inner, saved);
   }
 
   Tensor compute_backward(Run& run, Run& recompute_run, Tensor dy, FunctionRef<Tensor()> input, Saved& saved,
                           bool with_weights) const override {
-    if (selective_ && down_.reads_input())
-      down_.set_input(saved, activation_.repeat(recompute_run, saved, down_.reads_narrow(run)));
-    const bool in_8bit =
-        up_.reads_narrow(run) && activation_.can_narrow_gradient(activation_.input(saved).last_dim());
-    const Tensor du = down_.backward_input_activated(run, activation_, dy, saved, in_8bit);
+    const Tensor z = activation_.input(saved);
+    if (selective_ && down_.reads_input()) {
+      const Forms inner = down_.take_repeated(run, *recompute_run.keep, z.row_count());
+      activation_.repeat_to(recompute_run, inner, saved);
+      down_.set_input(saved, is_present(inner.turned) ? inner.turned : inner.rows);
+    }
+    Forms du;
+    if (up_.reads_narrow(run) && activation_.can_narrow_gradient(z.last_dim())) {
+      du = up_.take_gradient(run, z.row_count());
+      down_.backward_input_activated(run, du, activation_, dy, saved);
+    } else {
+      du = down_.backward_input_activated(run, activation_, dy, saved);
+    }
     if (with_weights) down_.backward_weight(run, saved);
     if (selective_) up_.set_input(saved, input());  // repeats the norm's statistics too
     return with_weights ? up_.backward(run, du, saved) : up_.backward_input(run, du, saved);
@@ -61,10 +69,11 @@ class OneNetwork final : public FeedForward {
   bool reads_narrow(const Run& run) const override { return up_.reads_narrow(run); }
 
  private:
-  // The activation's output, which is kept if a backward reads it.
-  Tensor inner_of(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
-    Arena& memory = down_.reads_input() ? recomputable : run.scratch;
-    return up_.forward_activated(run, memory, activation_, x, saved, down_.reads_narrow(run));
+  // The activation's output, of which the forms that a backward reads are kept.
+  Forms inner_of(Run& run, Arena& recomputable, Tensor x, Saved& saved) const {
+    const Forms inner = down_.take_input(run, recomputable, up_.rows_inside(x.row_count()), selective_);
+    up_.forward_activated(run, inner, activation_, x, saved);
+    return inner;
   }
 
   bool selective_;

@@ -170,7 +170,8 @@ struct Run {
   }
   // Passes a tensor to the watch, if there is one. A narrow tensor is not shown; results of its products are.
   void show(std::string_view layer, std::string_view what, Tensor tensor) const {
-    if (watch != nullptr && !is_narrow(tensor)) watch->see(layer, what, tensor, stream);
+    if (watch != nullptr && is_present(tensor) && tensor.dtype != DType::U8)
+      watch->see(layer, what, tensor, stream);
   }
   // Factors for operations: loss_scale times `constant`; loss_scale times a batch value; and a batch value alone. On a
   // device kernels read them at run time, so a captured graph can be replayed.

@@ -134,37 +134,31 @@ void Norm::backward_weight(Run& run, Saved& saved) const {
   run.scratch.release(mark);
 }
 
-void Activation::take_over(Run& run, Tensor x, Tensor y, Saved& saved) const {
+void Activation::take_over(Run& run, Tensor x, const Forms& y, Saved& saved) const {
   saved[x_] = x;
-  run.show(name_, "output", y);
+  run.show(name_, "output", y.rows);
 }
 
 Tensor Activation::forward(Run& run, Tensor x, Saved& saved) const {
-  return forward_factor(run, x, saved, false);
+  const Tensor y = run.keep->take(run.dtype, {x.row_count(), columns_out(x.last_dim())});
+  forward_to(run, y, x, saved);
+  return y;
 }
 
-Tensor Activation::forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const {
-  const Tensor y =
-      run.take(*run.keep, x.row_count(), form_.gated() ? x.last_dim() / 2 : x.last_dim(), in_8bit);
+void Activation::forward_to(Run& run, const Forms& y, Tensor x, Saved& saved) const {
   activate(run.ops, run.stream, y, x, form_);
   take_over(run, x, y, saved);
-  return y;
 }
 
 Tensor Activation::backward_input(Run& run, Tensor dy, Saved& saved) const {
   const Tensor dx = form_.gated() ? run.flow->take(run.dtype, saved[x_].shape) : dy;
-  activate_backward(run.ops, run.stream, dx, dy, saved[x_], form_);
-  show_gradient(run, dx);
+  backward_input_to(run, dx, dy, saved);
   return dx;
 }
 
-Tensor Activation::backward_input_factor(Run& run, Tensor dy, Saved& saved, bool in_8bit) const {
-  if (!in_8bit) return backward_input(run, dy, saved);
-  const Tensor x = saved[x_];
-  const Tensor dx = run.take(*run.flow, x.row_count(), x.last_dim(), in_8bit);
-  activate_backward(run.ops, run.stream, dx, dy, x, form_);
-  show_gradient(run, dx);
-  return dx;
+void Activation::backward_input_to(Run& run, const Forms& dx, Tensor dy, Saved& saved) const {
+  activate_backward(run.ops, run.stream, dx, dy, saved[x_], form_);
+  show_gradient(run, dx.rows);
 }
 
 }  // namespace trifold

@@ -82,21 +82,22 @@ class Activation final : public Layer {
   Tensor forward(Run& run, Tensor x, Saved& saved) const override;
   Tensor backward_input(Run& run, Tensor dy, Saved& saved) const override;  // may overwrite dy
   void backward_weight(Run&, Saved&) const override {}
-  // As forward and backward_input; y and dx are narrow if `in_8bit`, as in Norm::forward_factor.
-  Tensor forward_factor(Run& run, Tensor x, Saved& saved, bool in_8bit) const;
-  Tensor backward_input_factor(Run& run, Tensor dy, Saved& saved, bool in_8bit) const;
+  // As forward and backward_input, into the caller's y and dx, which are the forms that their readers ask for.
+  void forward_to(Run& run, const Forms& y, Tensor x, Saved& saved) const;
+  void backward_input_to(Run& run, const Forms& dx, Tensor dy, Saved& saved) const;
+  // The columns of y for x of `columns` columns.
+  int64_t columns_out(int64_t columns) const { return form_.gated() ? columns / 2 : columns; }
   // Whether dx [R, columns] can be narrow: no block of a scale has numbers of both halves.
   bool can_narrow_gradient(int64_t columns) const {
     return !form_.gated() || columns % (2 * kScaleBlock) == 0;
   }
-  Tensor repeat(Run& run, Saved& saved, bool in_8bit = false) const {
-    return forward_factor(run, saved[x_], saved, in_8bit);
-  }
+  // Repeats the forward of the saved input into the caller's y.
+  void repeat_to(Run& run, const Forms& y, Saved& saved) const { forward_to(run, y, saved[x_], saved); }
 
   // For an adjacent layer that fuses this activation with its own operations.
   ActivationKind kind() const { return form_.kind; }
   Tensor input(const Saved& saved) const { return saved[x_]; }
-  void take_over(Run& run, Tensor x, Tensor y, Saved& saved) const;
+  void take_over(Run& run, Tensor x, const Forms& y, Saved& saved) const;
   void show_gradient(Run& run, Tensor dx) const { run.show(name_, "input gradient", dx); }
 
  private:

@@ -10,7 +10,7 @@ void add_input_gradients(Run& run, Tensor dx, std::span<const ColumnGradient> pr
   double beta = 0;
   for (const ColumnGradient& product : products) {
     const Arena::Mark mark = run.scratch.mark();
-    run.ops.affine_backward_input(run.stream, dx, product.dy, product.w->read(run), beta);
+    run.ops.affine_backward_input(run.stream, dx, product.dy.rows, product.w->read(run), beta);
     run.scratch.release(mark);
     beta = 1;
   }
@@ -30,7 +30,7 @@ bool any_trains(std::span<const ColumnGradient> products) {
 }
 
 Region::Sum take_dx(const Region& region, Run& run, std::span<const ColumnGradient> products) {
-  return region.take_sum(run, *run.flow, products[0].dy.row_count(), products[0].w->columns());
+  return region.take_sum(run, *run.flow, products[0].dy.rows.row_count(), products[0].w->columns());
 }
 
 }  // namespace
@@ -39,6 +39,14 @@ void column_product(Run& run, Tensor y, Tensor all_x, const ProductWeight& w, Te
   const Arena::Mark mark = run.scratch.mark();
   run.ops.affine(run.stream, y, all_x, w.read(run), bias.rank() > 0 ? bias.flat() : bias);
   run.scratch.release(mark);
+}
+
+Forms take_gradient(Run& run, int64_t rows, int64_t columns, bool trained, bool biased) {
+  Forms dy;
+  if (run.wants_dx) dy.rows = run.take(*run.flow, rows, columns, true);
+  if (trained) dy.turned = run.flow->take(DType::U8, turned_shape(rows, columns));
+  if (trained && biased) dy.sums = run.flow->take(DType::F32, sums_shape(rows, columns));
+  return dy;
 }
 
 Tensor input_gradient(const Region& region, Run& run, std::string_view name,

@@ -18,11 +18,15 @@ void column_product(Run& run, Tensor y, Tensor all_x, const ProductWeight& w, Te
 // One of the products that share an input. input_gradient reads `w`; weight_gradient assigns `dw` and, if there is a
 // bias, `db`, or adds to them if `adds`; a frozen weight has no `dw`. Each leaves the other members alone.
 struct ColumnGradient {
-  Tensor dy;
+  Forms dy;
   const ProductWeight* w = nullptr;
   Tensor dw, db;
   bool adds = true;
 };
+
+// Memory in run.flow for dy [rows, columns] as products in 8 bits read it (ops/forms.h): its rows if dx is computed
+// (Run::wants_dx) and, if the weight is `trained`, its turned form and, with a bias, its sums.
+Forms take_gradient(Run& run, int64_t rows, int64_t columns, bool trained, bool biased);
 
 // Returns dx [Ro, in], in run.flow: the sum of dy w over the axis and over the products. `name` is the layer's. `add_to`
 // adds further terms to this rank's partial sum, dx [R, in].

@@ -28,7 +28,8 @@ ColumnLinear::ColumnLinear(BlockBuilder& builder, const std::string& name, int64
       adapters_(builder, name, weight_, groups, LowRank::Cut::Outputs),
       reads_input_(adapters_.any() || !builder.params()[weight_.id()].frozen),
       x_(builder.slot()),
-      dy_(builder.slot()) {}
+      dy_(builder.slot()),
+      sums_(builder.slot()) {}
 
 Tensor ColumnLinear::take_output(Run& run, Arena& from, Tensor x) const {
   return from.take(run.dtype, {region_.rows_inside(x.row_count()), weight_.rows()});
@@ -50,27 +51,40 @@ Tensor ColumnLinear::forward(Run& run, Tensor x, Saved& saved) const {
   return y;
 }
 
-Tensor ColumnLinear::forward_activated(Run& run, Arena& keep, const Activation& activation, Tensor x,
-                                       Saved& saved, bool in_8bit) const {
-  if (activation.kind() != ActivationKind::Gelu || !bias_ || adapters_.any()) {
-    Run activation_run = run.keeping_in(keep);
-    return activation.forward_factor(activation_run, forward(run, x, saved), saved, in_8bit);
-  }
+void ColumnLinear::forward_activated(Run& run, const Forms& activated, const Activation& activation, Tensor x,
+                                     Saved& saved) const {
+  if (activation.kind() != ActivationKind::Gelu || !bias_ || adapters_.any())
+    return activation.forward_to(run, activated, forward(run, x, saved), saved);
   saved[x_] = x;
   const Tensor z = take_output(run, *run.keep, x);
-  const Tensor y = run.take(keep, z.row_count(), z.last_dim(), in_8bit);
   const Arena::Mark mark = run.scratch.mark();
   const Tensor all_x = region_.gather_rows(run, x, run.scratch, run.stream);
-  run.ops.affine_gelu(run.stream, y, z, all_x, weight_.read(run), run.weight(*bias_).flat());
+  run.ops.affine_gelu(run.stream, activated, z, all_x, weight_.read(run), run.weight(*bias_).flat());
   run.show(name_, "output", z);
   run.scratch.release(mark);
-  activation.take_over(run, z, y, saved);
-  return y;
+  activation.take_over(run, z, activated, saved);
+}
+
+Forms ColumnLinear::take_gradient(Run& run, int64_t rows) const {
+  return trifold::take_gradient(run, rows, weight_.rows(), run.trains(weight_.id()), bias_.has_value());
+}
+
+// The forms of a wide dy that the products read.
+Forms ColumnLinear::gradient_of(Run& run, Tensor dy) const {
+  if (!reads_narrow(run) || is_narrow(dy)) return dy;
+  const Forms forms = take_gradient(run, dy.row_count());
+  run.ops.write_forms(run.stream, forms, dy);
+  return forms;
 }
 
 Tensor ColumnLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  saved[dy_] = dy;
-  const ColumnGradient gradient{adapters_.begin_backward(run, dy, saved), &weight_, {}, {}};
+  return backward_input(run, gradient_of(run, dy), saved);
+}
+
+Tensor ColumnLinear::backward_input(Run& run, const Forms& dy, Saved& saved) const {
+  saved[dy_] = is_present(dy.turned) ? dy.turned : dy.rows;
+  saved[sums_] = dy.sums;
+  const ColumnGradient gradient{adapters_.begin_backward(run, dy.rows, saved), &weight_, {}, {}};
   return input_gradient(region_, run, name_, {&gradient, 1},
                         [&](Tensor dx) { adapters_.backward_input(run, dx, saved); });
 }
@@ -82,13 +96,23 @@ void ColumnLinear::backward_weight(Run& run, Saved& saved) const {
     run.scratch.release(mark);
   }
   if (!run.trains(weight_.id())) return;
-  const ColumnGradient gradient{saved[dy_], nullptr, run.grad(weight_.id()),
-                                bias_ ? run.grad(*bias_) : Tensor{}, run.adds_to(weight_.id(), bias_)};
+  Forms dy = saved[dy_];
+  dy.sums = saved[sums_];
+  const ColumnGradient gradient{dy, nullptr, run.grad(weight_.id()), bias_ ? run.grad(*bias_) : Tensor{},
+                                run.adds_to(weight_.id(), bias_)};
   weight_gradient(region_, run, {&gradient, 1}, saved[x_]);
 }
 
 Tensor ColumnLinear::backward(Run& run, Tensor dy, Saved& saved) const {
-  if (!run.trains(weight_.id())) return Layer::backward(run, dy, saved);
+  return backward(run, gradient_of(run, dy), saved);
+}
+
+Tensor ColumnLinear::backward(Run& run, const Forms& dy, Saved& saved) const {
+  if (!run.trains(weight_.id())) {
+    const Tensor dx = backward_input(run, dy, saved);
+    backward_weight(run, saved);
+    return dx;
+  }
   const ColumnGradient gradient{dy, &weight_, run.grad(weight_.id()), bias_ ? run.grad(*bias_) : Tensor{},
                                 run.adds_to(weight_.id(), bias_)};
   return both_gradients(region_, run, name_, {&gradient, 1}, saved[x_]);
@@ -105,23 +129,57 @@ RowLinear::RowLinear(BlockBuilder& builder, const std::string& name, int64_t out
       adapters_(builder, name, weight_, 1, LowRank::Cut::Inputs),
       reads_input_(adapters_.any() || !builder.params()[weight_.id()].frozen),
       x_(builder.slot()),
-      dy_(builder.slot()) {}
+      dy_(builder.slot()),
+      sums_(builder.slot()),
+      wide_dy_(builder.slot()) {}
 
 Tensor RowLinear::forward(Run& run, Tensor x, Saved& saved) const {
   return forward_in(run, *run.keep, x, saved);
 }
 
-Tensor RowLinear::forward_in(Run& run, Arena& output, Tensor x, Saved& saved) const {
-  saved[x_] = x;
-  adapters_.reserve(run, x.row_count(), saved);
-  const Tensor scaled =
-      adapters_.scales() ? run.keep->take(run.dtype, {x.row_count(), weight_.rows()}) : Tensor{};
-  const Region::Sum y = region_.take_sum(run, output, x.row_count(), weight_.rows());
+Forms RowLinear::take_input(Run& run, Arena& kept, int64_t rows, bool repeated) const {
+  if (!reads_narrow(run)) return run.take(reads_input_ ? kept : run.scratch, rows, weight_.columns(), false);
+  Forms x;
+  if (turns(run) && !repeated) x.turned = kept.take(DType::U8, turned_shape(rows, weight_.columns()));
+  x.rows = run.take(run.scratch, rows, weight_.columns(), true);
+  return x;
+}
+
+Forms RowLinear::take_repeated(Run& run, Arena& kept, int64_t rows) const {
+  return turns(run) ? kept.take(DType::U8, turned_shape(rows, weight_.columns()))
+                    : run.take(kept, rows, weight_.columns(), reads_narrow(run));
+}
+
+// Keeps what a backward reads of x. For a wide x in 8 bits that is a turned form, which rows_of_input writes.
+Forms RowLinear::kept_input(Run& run, const Forms& x, Saved& saved) const {
+  Forms kept = x;
+  if (reads_narrow(run) && x.are_wide() && turns(run))
+    kept.turned = run.keep->take(DType::U8, turned_shape(x.rows.row_count(), weight_.columns()));
+  saved[x_] = is_present(kept.turned) ? kept.turned : kept.rows;
+  return kept;
+}
+
+// The rows that the product reads. A wide x in 8 bits is written in its forms by one pass, the rows to scratch.
+Tensor RowLinear::rows_of_input(Run& run, Forms x) const {
+  const Tensor given = x.rows;
+  if (!reads_narrow(run) || is_narrow(given)) return given;
+  x.rows = run.take(run.scratch, given.row_count(), weight_.columns(), true);
+  run.ops.write_forms(run.stream, x, given);
+  return x.rows;
+}
+
+Tensor RowLinear::forward_in(Run& run, Arena& output, const Forms& x, Saved& saved) const {
+  const int64_t rows = x.rows.row_count();
+  adapters_.reserve(run, rows, saved);
+  const Tensor scaled = adapters_.scales() ? run.keep->take(run.dtype, {rows, weight_.rows()}) : Tensor{};
+  const Forms kept = kept_input(run, x, saved);
+  const Region::Sum y = region_.take_sum(run, output, rows, weight_.rows());
+  const Tensor factor = rows_of_input(run, kept);
   // The bias is added once, by the first rank of the axis.
   const Tensor bias = bias_ && run.mesh.coord(Axis::Tp) == 0 ? run.weight(*bias_) : Tensor{};
   const Tensor z = adapters_.scales() ? scaled : y.partial;
-  column_product(run, z, x, weight_, adapters_.scales() ? Tensor{} : bias);
-  adapters_.forward(run, z, x, saved);
+  column_product(run, z, factor, weight_, adapters_.scales() ? Tensor{} : bias);
+  adapters_.forward(run, z, factor, saved);
   if (adapters_.scales()) adapters_.scale(run, y.partial, z, bias, saved);
   run.show(name_, "output", y.partial);
   region_.add_up(run, y, run.stream);
@@ -131,40 +189,58 @@ Tensor RowLinear::forward_in(Run& run, Arena& output, Tensor x, Saved& saved) co
 }
 
 // A single rank computes the whole product and adds the residual as it writes the result.
-Tensor RowLinear::forward_added(Run& run, Arena& output, const ResidualAdd& add, Tensor residual, Tensor x,
-                                Saved& saved) const {
+Tensor RowLinear::forward_added(Run& run, Arena& output, const ResidualAdd& add, Tensor residual,
+                                const Forms& x, Saved& saved) const {
   if (!region_.alone() || !add.only_adds(run) || adapters_.scales()) {
     Run added = run.keeping_in(output);
     return add.forward(added, residual, forward_in(run, run.scratch, x, saved), saved);
   }
-  saved[x_] = x;
-  adapters_.reserve(run, x.row_count(), saved);
-  const Tensor y = output.take(run.dtype, {x.row_count(), weight_.rows()});
+  adapters_.reserve(run, x.rows.row_count(), saved);
+  const Forms kept = kept_input(run, x, saved);
+  const Tensor y = output.take(run.dtype, {x.rows.row_count(), weight_.rows()});
   const Arena::Mark mark = run.scratch.mark();
-  run.ops.affine_add(run.stream, y, residual, x, weight_.read(run), bias_ ? run.weight(*bias_) : Tensor{});
+  const Tensor factor = rows_of_input(run, kept);
+  run.ops.affine_add(run.stream, y, residual, factor, weight_.read(run),
+                     bias_ ? run.weight(*bias_) : Tensor{});
   run.scratch.release(mark);
-  adapters_.forward(run, y, x, saved);
+  adapters_.forward(run, y, x.rows, saved);
   add.show_sum(run, y);
   return y;
 }
 
+// In 8 bits one pass over dy writes the rows that dx needs now, and the turned form and the sums that the gradients of
+// the weight and the bias need later.
 Tensor RowLinear::backward_input(Run& run, Tensor dy, Saved& saved) const {
-  saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
-  const Tensor dz = adapters_.begin_backward(run, saved[dy_], saved);
-  const Tensor dx = run.flow->take(run.dtype, {saved[dy_].row_count(), weight_.columns()});
+  saved[wide_dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
+  Forms dz = adapters_.begin_backward(run, saved[wide_dy_], saved);
+  const int64_t rows = dz.rows.row_count();
+  const bool narrow = reads_narrow(run);
+  if (narrow && run.trains(weight_.id())) {
+    dz.turned = run.flow->take(DType::U8, turned_shape(rows, weight_.rows()));
+    if (bias_ && !region_.slices()) dz.sums = run.flow->take(DType::F32, sums_shape(rows, weight_.rows()));
+  }
+  saved[dy_] = is_present(dz.turned) ? dz.turned : saved[wide_dy_];
+  saved[sums_] = dz.sums;
+  const Tensor dx = run.flow->take(run.dtype, {rows, weight_.columns()});
   const Arena::Mark mark = run.scratch.mark();
-  run.ops.affine_backward_input(run.stream, dx, dz, weight_.read(run), 0.0);
+  if (narrow) {
+    const Tensor wide = dz.rows;
+    dz.rows = run.take(run.scratch, rows, weight_.rows(), true);
+    run.ops.write_forms(run.stream, dz, wide);
+  }
+  run.ops.affine_backward_input(run.stream, dx, dz.rows, weight_.read(run), 0.0);
   run.scratch.release(mark);
   adapters_.backward_input(run, dx, saved);
   run.show(name_, "input gradient", dx);
   return dx;
 }
 
-Tensor RowLinear::backward_input_activated(Run& run, const Activation& activation, Tensor dy, Saved& saved,
-                                           bool in_8bit) const {
-  if (activation.kind() != ActivationKind::Gelu || adapters_.any() || in_8bit)
-    return activation.backward_input_factor(run, backward_input(run, dy, saved), saved, in_8bit);
-  saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
+Tensor RowLinear::backward_input_activated(Run& run, const Activation& activation, Tensor dy,
+                                           Saved& saved) const {
+  if (activation.kind() != ActivationKind::Gelu || adapters_.any() || reads_narrow(run))
+    return activation.backward_input(run, backward_input(run, dy, saved), saved);
+  saved[wide_dy_] = saved[dy_] = region_.gather_rows(run, dy, *run.flow, run.stream);
+  saved[sums_] = {};
   const Tensor dz = run.flow->take(run.dtype, {saved[dy_].row_count(), weight_.columns()});
   const Arena::Mark mark = run.scratch.mark();
   run.ops.affine_backward_gelu(run.stream, dz, saved[dy_], weight_.read(run), activation.input(saved));
@@ -173,17 +249,22 @@ Tensor RowLinear::backward_input_activated(Run& run, const Activation& activatio
   return dz;
 }
 
-// Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows. Products
-// of narrow factors would sum rounded elements; dy is wide here, so the exact ones are summed on every mesh.
+void RowLinear::backward_input_activated(Run& run, const Forms& dx, const Activation& activation, Tensor dy,
+                                         Saved& saved) const {
+  activation.backward_input_to(run, dx, backward_input(run, dy, saved), saved);
+}
+
+// Under sequence parallelism the bias's gradient sums this rank's rows of dy, and the weight's all gathered rows.
 void RowLinear::backward_weight(Run& run, Saved& saved) const {
   adapters_.backward_weight(run, saved[x_], saved);
   if (!run.trains(weight_.id())) return;
-  const Tensor all = saved[dy_];
-  const Tensor rank_rows = region_.own_rows(all);
-  const bool apart = bias_ && (run.narrow || rank_rows.row_count() != all.row_count());
+  const Tensor rank_rows = region_.own_rows(saved[wide_dy_]);
+  const bool apart = bias_ && region_.slices();
   const bool adds = run.adds_to(weight_.id(), bias_);
+  Forms dy = saved[dy_];
+  dy.sums = saved[sums_];
   run.ops.affine_backward_weight(run.stream, run.grad(weight_.id()),
-                                 bias_ && !apart ? run.grad(*bias_) : Tensor{}, all, saved[x_], adds);
+                                 bias_ && !apart ? run.grad(*bias_) : Tensor{}, dy, saved[x_], adds);
   if (apart) run.ops.column_sum(run.stream, run.grad(*bias_), rank_rows, adds);
 }
 

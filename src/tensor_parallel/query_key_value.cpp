@@ -31,8 +31,9 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
   if (shape_.bias)
     bias = builder.sharded(full + ".bias", groups == 1 ? Shape{out} : Shape{groups, out}, dim,
                            {Init::Kind::Zeros}, false, all);
-  Projection projection{
-      weight, bias, LowRank(builder, full, weight, groups, LowRank::Cut::Outputs, all), 0, {}, {}, {}};
+  Projection projection{weight, bias, LowRank(builder, full, weight, groups, LowRank::Cut::Outputs, all),
+                        0,      {},   {},
+                        {},     {},   {}};
   const int64_t count = all == heads_.heads ? heads_.local : heads_.local_kv;
   for (int64_t group = 0; group < groups; ++group) {
     // The last kind is values; the first is queries, unless the projection has none.
@@ -49,7 +50,7 @@ void QueryKeyValue::add_projection(BlockBuilder& builder, const std::string& nam
   }
   reads_input_ |= projection.adapters.any() || !builder.params()[weight.id()].frozen;
   projection.columns = groups * count * heads_.head_dim;
-  projection.dy = builder.slot();
+  for (SlotId* form : {&projection.dy, &projection.turned_dy, &projection.sums}) *form = builder.slot();
   if (projection.adapters.scales()) projection.before_scale = builder.slot();
   projections_.push_back(std::move(projection));
 }
@@ -139,24 +140,37 @@ void QueryKeyValue::finish(Run& run, Tensor packed, const Projection& from, Tens
 }
 
 // The adjoint of `finish`.
-void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
+void QueryKeyValue::undo_heads(Run& run, Tensor dmade, Tensor dpacked, const Projection& projection,
+                               Saved& saved) const {
   const Tensor positions = run.batch->positions.flat();
-  for (const Projection& projection : projections_) {
-    const Tensor dmade =
-        is_plain() ? dpacked : run.flow->take(run.dtype, {dpacked.row_count(), projection.columns});
-    saved[projection.dy] = dmade;
-    for (const Heads& heads : projection.heads) {
-      if (!heads.norm) {
-        const Rotary rotary = turn(heads, heads.packed, heads.column, true);
-        if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, rotary);
-        continue;
-      }
-      const Tensor dnormal = run.flow->take(run.dtype, saved[heads.raw].shape);
-      const bool after = shape_.norm_after_rope;
-      run.ops.rotary(run.stream, dnormal, dpacked, positions, turn(heads, heads.packed, 0, true, !after));
-      const Tensor draw = heads.norm->backward_input(run, dnormal, saved);
-      run.ops.rotary(run.stream, dmade, draw, positions, turn(heads, 0, heads.column, true, after));
+  for (const Heads& heads : projection.heads) {
+    if (!heads.norm) {
+      const Rotary rotary = turn(heads, heads.packed, heads.column, true);
+      if (!is_plain() || rotary.heads > 0) run.ops.rotary(run.stream, dmade, dpacked, positions, rotary);
+      continue;
     }
+    const Tensor dnormal = run.flow->take(run.dtype, saved[heads.raw].shape);
+    const bool after = shape_.norm_after_rope;
+    run.ops.rotary(run.stream, dnormal, dpacked, positions, turn(heads, heads.packed, 0, true, !after));
+    const Tensor draw = heads.norm->backward_input(run, dnormal, saved);
+    run.ops.rotary(run.stream, dmade, draw, positions, turn(heads, 0, heads.column, true, after));
+  }
+}
+
+void QueryKeyValue::undo(Run& run, Tensor dpacked, Saved& saved) const {
+  const int64_t rows = dpacked.row_count();
+  for (const Projection& projection : projections_) {
+    Forms dy = is_plain() ? dpacked : run.flow->take(run.dtype, {rows, projection.columns});
+    undo_heads(run, dy.rows, dpacked, projection, saved);
+    if (reads_narrow(run)) {
+      const Tensor wide = dy.rows;
+      dy = take_gradient(run, rows, projection.columns, run.trains(projection.weight.id()),
+                         projection.bias.has_value());
+      if (is_present(dy.rows) || is_present(dy.turned)) run.ops.write_forms(run.stream, dy, wide);
+    }
+    saved[projection.dy] = dy.rows;
+    saved[projection.turned_dy] = dy.turned;
+    saved[projection.sums] = dy.sums;
   }
 }
 
@@ -164,11 +178,14 @@ QueryKeyValue::Gradients QueryKeyValue::gradients(Run& run, bool inputs, bool we
   Gradients all;
   for (const Projection& projection : projections_) {
     const bool trains = weights && run.trains(projection.weight.id());
-    all.items[all.count++] = {
-        inputs ? projection.adapters.begin_backward(run, saved[projection.dy], saved) : saved[projection.dy],
-        inputs ? &projection.weight : nullptr, trains ? run.grad(projection.weight.id()) : Tensor{},
-        trains && projection.bias ? run.grad(*projection.bias) : Tensor{},
-        trains && run.adds_to(projection.weight.id(), projection.bias)};
+    Forms dy =
+        inputs ? projection.adapters.begin_backward(run, saved[projection.dy], saved) : saved[projection.dy];
+    dy.turned = saved[projection.turned_dy];
+    dy.sums = saved[projection.sums];
+    all.items[all.count++] = {dy, inputs ? &projection.weight : nullptr,
+                              trains ? run.grad(projection.weight.id()) : Tensor{},
+                              trains && projection.bias ? run.grad(*projection.bias) : Tensor{},
+                              trains && run.adds_to(projection.weight.id(), projection.bias)};
   }
   return all;
 }

@@ -65,8 +65,8 @@ class QueryKeyValue final : public HeadProjections {
     LowRank adapters;
     int64_t columns;  // columns of the product
     std::vector<Heads> heads;
-    SlotId dy;
-    SlotId before_scale;  // with magnitudes: the product, [R, columns]
+    SlotId dy, turned_dy, sums;  // the forms of the product's gradient (ops/forms.h)
+    SlotId before_scale;         // with magnitudes: the product, [R, columns]
   };
 
   // `groups` kinds of heads (queries, keys, values) with `all` heads each in the model, from packed column `packed` on.
@@ -75,8 +75,9 @@ class QueryKeyValue final : public HeadProjections {
   bool is_plain() const;
   void project(Run& run, Tensor packed, Tensor all_x, Saved& saved) const;
   void finish(Run& run, Tensor packed, const Projection& from, Tensor output, Saved& saved) const;
-  // Computes the gradients of the projections' outputs, in `saved`.
+  // Computes the gradients of the projections' outputs, in `saved`, in the forms that their products read.
   void undo(Run& run, Tensor dpacked, Saved& saved) const;
+  void undo_heads(Run& run, Tensor dmade, Tensor dpacked, const Projection& projection, Saved& saved) const;
   // The tensors that input_gradient and weight_gradient (column_product.h) need for each product.
   struct Gradients {
     std::array<ColumnGradient, 2> items;

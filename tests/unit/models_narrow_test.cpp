@@ -63,8 +63,8 @@ struct Columns {
   double x[4], dy[4], weights;
 };
 
-// Three bytes an element for a pass over bf16, two for turning a narrow factor, none for reading one. Weights are
-// rounded forward and backward.
+// In products: three bytes an element for a pass over bf16, two for turning a narrow factor, none for one in the form that
+// is read. Weights are rounded forward and backward.
 TEST(NarrowFactors, AreRoundedByTheOperationsThatComputeThem) {
   for (const bool llama : {false, true}) {
     const double up = llama ? 2 * kInner : kInner;
@@ -74,21 +74,30 @@ TEST(NarrowFactors, AreRoundedByTheOperationsThatComputeThem) {
     double wide = 6 * columns.weights;
     for (int i = 0; i < 4; ++i) wide += 6 * kRow * (columns.x[i] + columns.dy[i]);
     EXPECT_EQ(walked(layer_of(llama), false).rounded(), wide) << llama;
-    // The norms, the activation and its gradient write narrow results.
-    const double narrow = wide - 4 * kRow * (2 * kWidth + kInner + up);
-    EXPECT_EQ(walked(layer_of(llama), true).rounded(), narrow) << llama;
+    // Only the outputs of norms, whose kernels have whole rows and no tile, are turned by products.
+    const Layer narrow = walked(layer_of(llama), true);
+    EXPECT_EQ(narrow.rounded(), 6 * columns.weights + 2 * kRow * 2 * kWidth) << llama;
+    // One pass over what attention and products write in bf16 writes its rows and its turned form; with a bias, sums too.
+    const double passed = columns.x[1] + columns.dy[0] + columns.dy[1] + columns.dy[3];
+    const double summed = llama ? 0 : columns.dy[0] + columns.dy[1] + columns.dy[3];
+    EXPECT_EQ(narrow.bytes_of("write_forms"), kRow * (2 * passed + 2 * codes(passed) + scales(summed)))
+        << llama;
+    EXPECT_EQ(narrow.bytes_of("column_sum"), 0) << llama;
   }
 }
 
-TEST(NarrowFactors, AreWrittenInHalfOfTheBytes) {
+// Two codes of a byte are as large as a number of bf16: one for each product that reads them.
+TEST(NarrowFactors, AreWrittenInTheFormsThatAreRead) {
   for (const bool llama : {false, true}) {
     const Layer wide = walked(layer_of(llama), false), narrow = walked(layer_of(llama), true);
     const char* norm = llama ? "rms_norm" : "layer_norm";
     EXPECT_EQ(wide.bytes_of(norm) - narrow.bytes_of(norm), 2 * kRow * (2 * kWidth - codes(kWidth)));
     const char* activation = llama ? "gated" : "gelu";
-    EXPECT_EQ(wide.bytes_of(activation) - narrow.bytes_of(activation), kRow * (2 * kInner - codes(kInner)));
-    // Kept from forward to backward: the outputs of the two norms and of the activation.
-    const double kept = 2 * (2 * kWidth - codes(kWidth)) + 2 * kInner - codes(kInner);
+    EXPECT_EQ(wide.bytes_of(activation) - narrow.bytes_of(activation),
+              kRow * (2 * kInner - 2 * codes(kInner)));
+    // Kept from forward to backward: the outputs of the two norms and the turned one of the activation; attention's
+    // output is kept turned too.
+    const double kept = 2 * (2 * kWidth - codes(kWidth)) + 2 * kInner - codes(kInner) - codes(kWidth);
     EXPECT_NEAR(static_cast<double>(wide.work.kept) - static_cast<double>(narrow.work.kept), kRow * kept,
                 2048);
     EXPECT_EQ(flops_of(wide.work.forward), flops_of(narrow.work.forward));
