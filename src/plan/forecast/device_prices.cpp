@@ -73,7 +73,8 @@ class DevicePrices final : public WorkPrices {
                      : in_blocks_ ? product_in_blocks_seconds(hardware_, shape, work.rounded)
                                   : product_8bit_seconds(hardware_, shape);
     if (experts) seconds /= weights ? hardware_.expert_weights_share : hardware_.expert_share;
-    if (work.sums_rows && hardware_.bias_passes > 0)
+    // With scales of blocks the pass that turns a factor takes its sums.
+    if (work.sums_rows && hardware_.bias_passes > 0 && !(narrow && in_blocks_))
       seconds +=
           pass_seconds(hardware_, hardware_.bias_passes * element * work.batch * work.rows * work.inner);
     if (!software_.accumulate_in_product &&
