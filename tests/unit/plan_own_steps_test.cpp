@@ -97,6 +97,15 @@ TEST(PlanOwnSteps, ForecastsAreWithin7PercentOfEveryMeasuredStep) {
   }
 }
 
+// docs/performance.md quotes this ratio; nothing has measured it.
+TEST(PlanOwnSteps, ScalesOfBlocksAreWorthAFifthOfALargeModel) {
+  const std::vector<std::string> words = words_of(measured_steps().front());
+  const auto [closed, simulated] = forecast(words);
+  const auto [closed_8bit, simulated_8bit] = forecast(words, {"--fp8", "--fp8-recipe", "blockwise"});
+  EXPECT_NEAR(closed / closed_8bit, 1.22, 0.01);
+  EXPECT_NEAR(simulated / simulated_8bit, 1.22, 0.01);
+}
+
 // The figures fitted to other programs belong to --assume, whatever it says, unless it names them.
 TEST(PlanOwnSteps, AssumptionsTakeTheFittedFigures) {
   const std::vector<std::string> words = words_of(measured_steps().front());
