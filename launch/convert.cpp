@@ -101,9 +101,8 @@ int run(const ConvertConfig& config) {
     const BaseWeights held = language_model_of(*checkpoint).adapters.quantize_base;
     if (!from_peft && held != BaseWeights::AsRun)
       print_warning(fmt::format(
-          "the adapters were trained on frozen weights in {}, but their folder names the weights as they "
-          "were before, with which they compute something else: --merge-adapters writes the model that was "
-          "trained",
+          "the adapters were trained on frozen weights in {}, but their folder names the weights before that: "
+          "with these they compute something else; --merge-adapters writes the model that was trained",
           name_of(held)));
     return kDone;
   }

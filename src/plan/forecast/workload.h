@@ -58,7 +58,7 @@ struct Workload {
   double gradient_bytes = 4;    // per gradient on the network
   bool copy_of_weights = true;  // the update works on 32-bit master weights
 
-  StageCounts stages;  // of pipeline * chunks stages; kinds of layers as in BlockCosts::layers
+  StageCounts stages;  // pipeline * chunks; kinds of layers as in BlockCosts::layers
 
   double rows() const { return micro_batch * sequence / context; }  // rows of a micro-batch on one rank
   // The numbers of ranks that sum gradients of the same weights (data_ranks) or of the same experts
