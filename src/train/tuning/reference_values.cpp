@@ -132,7 +132,8 @@ ReferenceModel reference_model(const std::string& path, const ModelConfig& tuned
 
 std::string reference_file(const std::string& folder, const ReferenceModel& reference,
                            const std::string& samples) {
-  const PhiloxKey key = philox_key(0, samples + " of " + reference.identity);
+  // The first number counts the forms of the file: files without a checksum have other names.
+  const PhiloxKey key = philox_key(1, samples + " of " + reference.identity);
   return fmt::format("{}/reference-{:08x}{:08x}.npy", folder, key.hi, key.lo);
 }
 
