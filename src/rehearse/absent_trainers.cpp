@@ -32,7 +32,8 @@ void AbsentTrainers::announce_rows(const RunSpec& run, const MeshCoords& coords,
   double most = rows;  // rows of one expert
   if (const auto factor = run.model.moe_expert_capacity_factor)
     most = tokens / static_cast<double>(positions) *
-           static_cast<double>(expert_capacity(*factor, positions, choices, experts));
+           static_cast<double>(
+               std::min(positions, expert_capacity(*factor, run.model.seq_length, choices, experts)));
   const auto local = static_cast<double>(experts) / owners;
   announced_ = experts + 1;
   double before = 0;

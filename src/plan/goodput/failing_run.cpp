@@ -117,7 +117,8 @@ class Trial {
   // When repairs allow a larger mesh than the one of this index.
   double larger_mesh_at(size_t mesh) const {
     if (mesh == 0) return kNever;
-    const int64_t needed = std::ssize(repairs_) - (nodes() - run_.meshes[mesh - 1].nodes);  // repairs
+    // So many of all repairs must be done.
+    const int64_t needed = std::ssize(repairs_) - (nodes() - run_.meshes[mesh - 1].nodes);
     const int64_t first = std::max<int64_t>(broken_at(now_) - repairs_.begin(), needed - 1);
     return first < std::ssize(repairs_) ? repairs_[static_cast<size_t>(first)] : kNever;
   }

@@ -29,11 +29,12 @@ int64_t ranks_per_node(const MeshConfig& mesh, const PlannedMachine& machine) {
 
 double save_seconds(const GoodputConfig& config, double bytes) {
   if (config.save_seconds) return *config.save_seconds;
-  const double rate = config.storage_gbps.value_or(1) * 1e9;
+  const double rate = config.storage_gbps.value() * 1e9;
   if (bytes / rate > kMostGoodputSeconds)
     bad_input(
         "--storage-gbps {}: a checkpoint of {} would take more than a year to write; give at least {:.2g}",
-        *config.storage_gbps, bytes_text(static_cast<size_t>(bytes)), bytes / kMostGoodputSeconds / 1e9);
+        *config.storage_gbps, bytes_text(static_cast<size_t>(bytes)),
+        1.05 * bytes / kMostGoodputSeconds / 1e9);
   return bytes / rate;
 }
 

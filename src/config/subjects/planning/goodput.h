@@ -6,7 +6,7 @@
 
 namespace trifold {
 
-// The longest save, restart or repair, in seconds: a year.
+// The longest save, stall, restart or time until a failure is noticed, in seconds: a year.
 inline constexpr double kMostGoodputSeconds = 31'536'000;
 
 void add_goodput(OptionTable& table, GoodputConfig& goodput);

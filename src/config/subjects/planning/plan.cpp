@@ -114,11 +114,14 @@ void add_plan(OptionTable& table, PlanConfig& config) {
 
 namespace {
 
-// An expert gets no token twice and no more rows than its capacity.
-void check_rows_of_experts(double load, const ModelConfig& model, Problems& problems) {
-  if (!problems.sound({"moe-router-topk", "moe-expert-capacity-factor", "seq-length"})) return;
-  const auto experts = static_cast<double>(*model.num_experts),
-             tokens = static_cast<double>(model.seq_length);
+// An expert gets no token twice and no more rows of a sequence than its capacity, all of which may be in the part of one
+// context rank.
+void check_rows_of_experts(double load, const ModelConfig& model, int context, Problems& problems) {
+  if (!problems.sound(
+          {"moe-router-topk", "moe-expert-capacity-factor", "seq-length", "context-parallel-size"}))
+    return;
+  const int64_t part = model.seq_length / context;
+  const auto experts = static_cast<double>(*model.num_experts), tokens = static_cast<double>(part);
   const auto choices = static_cast<double>(model.moe_router_topk);
   if (load > experts / choices)
     problems.about("moe-load-imbalance", "num-experts", "moe-router-topk")
@@ -128,7 +131,7 @@ void check_rows_of_experts(double load, const ModelConfig& model, Problems& prob
   if (!model.moe_expert_capacity_factor) return;
   const double factor = *model.moe_expert_capacity_factor;
   const auto rows = static_cast<double>(
-      expert_capacity(factor, model.seq_length, model.moe_router_topk, *model.num_experts));
+      std::min(part, expert_capacity(factor, model.seq_length, model.moe_router_topk, *model.num_experts)));
   const double most = std::max(1.0, rows * experts / (tokens * choices));
   if (load > most)
     problems.about("moe-load-imbalance", "moe-expert-capacity-factor")
@@ -152,7 +155,7 @@ void check_expert_load(double load, const PretrainConfig& run, Problems& problem
         .wrong("--moe-load-imbalance {} is not possible with --expert-model-parallel-size {}", load, ranks)
         .right("give at most {}: all rows on one rank", ranks);
   else
-    check_rows_of_experts(load, run.model, problems);
+    check_rows_of_experts(load, run.model, run.mesh.context_parallel_size, problems);
 }
 
 }  // namespace trifold
