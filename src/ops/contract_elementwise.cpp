@@ -52,7 +52,7 @@ void expect_map(const char* op, const char* name, const Forms& result, const cha
   if (result.are_wide())
     expect(op, from_name, from, result.rows.dtype, result.rows.elements());
   else
-    expect_forms(op, name, result, from.dtype, from.row_count(), from.last_dim());
+    expect_result_forms(op, name, result, from.dtype, from.row_count(), from.last_dim());
 }
 
 template <size_t Number>
@@ -72,7 +72,7 @@ void activation_backward(const Forms& dx, const Tensor& dy, const Tensor& saved)
 void gated(const Forms& y, const Tensor& x, const Gating& /*gating*/) {
   if (!y.are_wide()) {
     expect_matrix("gated", "x", x);
-    return expect_forms("gated", "y", y, x.dtype, x.row_count(), x.last_dim() / 2);
+    return expect_result_forms("gated", "y", y, x.dtype, x.row_count(), x.last_dim() / 2);
   }
   expect_matrix("gated", "y", y.rows);
   expect("gated", "x", x, y.rows.dtype, 2 * y.rows.elements());
@@ -80,7 +80,7 @@ void gated(const Forms& y, const Tensor& x, const Gating& /*gating*/) {
 
 void gated_backward(const Forms& dx, const Tensor& dy, const Tensor& x, const Gating& /*gating*/) {
   expect_matrix("gated_backward", "dy", dy);
-  expect_forms("gated_backward", "dx", dx, dy.dtype, dy.row_count(), 2 * dy.last_dim());
+  expect_result_forms("gated_backward", "dx", dx, dy.dtype, dy.row_count(), 2 * dy.last_dim());
   check(dx.are_wide() || dy.last_dim() % kScaleBlock == 0,
         "gated_backward: dx is narrow, so dy must have a multiple of {} columns, not {}", kScaleBlock,
         dy.last_dim());

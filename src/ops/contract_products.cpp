@@ -25,10 +25,16 @@ void gemm(const Tensor& c, const Tensor& a, bool transpose_a, const Tensor& b, b
 
 namespace {
 
+// The extents of a factor of which a product reads the rows.
+Tensor rows_of_factor(const char* op, const char* name, const Tensor& factor) {
+  check(!is_turned(factor), "{}: {} is turned, but its rows are needed", op, name);
+  return widened(factor);
+}
+
 // y = x w^T + bias, on behalf of `op`. With a bias, all have the same type.
 void expect_affine(const char* op, const Tensor& y, const Tensor& factor, const Tensor& w,
                    const Tensor& bias) {
-  const Tensor x = widened(factor);
+  const Tensor x = rows_of_factor(op, "x", factor);
   gemm(y, x, false, w, true, 1, 0);
   if (bias.rank() == 0) return;
   expect(op, "y", y, x.dtype, y.elements());
@@ -49,17 +55,17 @@ void affine_add(const Tensor& y, const Tensor& residual, const Tensor& x, const 
 
 void affine_gelu(const Forms& y, const Tensor& z, const Tensor& x, const Tensor& w, const Tensor& bias) {
   expect_affine("affine_gelu", z, x, w, bias);
-  expect_forms("affine_gelu", "y", y, z.dtype, z.row_count(), z.last_dim());
+  expect_result_forms("affine_gelu", "y", y, z.dtype, z.row_count(), z.last_dim());
   gemm(widened(y), widened(x), false, w, true, 1,
        0);  // y's shape must match too, because back ends may use it
 }
 
 void affine_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w, double beta) {
-  gemm(dx, widened(dy), false, w, false, 1, beta);
+  gemm(dx, rows_of_factor("affine_backward_input", "dy", dy), false, w, false, 1, beta);
 }
 
 void affine_backward_gelu(const Tensor& dz, const Tensor& dy, const Tensor& w, const Tensor& z) {
-  gemm(dz, widened(dy), false, w, false, 1, 0);
+  gemm(dz, rows_of_factor("affine_backward_gelu", "dy", dy), false, w, false, 1, 0);
   expect("affine_backward_gelu", "z", z, dz.dtype, dz.elements());
 }
 
@@ -69,8 +75,9 @@ void affine_backward_weight(const Tensor& dw, const Tensor& db, const Forms& lef
   for (const Forms* factor : {&left, &right})
     check(is_present(factor->rows) || is_present(factor->turned), "{}: dy and x need rows or a turned form",
           op);
-  const Tensor dy = widened(left);
-  gemm(dw, dy, true, widened(right), false, 1, 0);
+  const Tensor dy = widened(left), x = widened(right);
+  gemm(dw, dy, true, x, false, 1, 0);
+  if (!right.are_wide()) expect_forms(op, "x", right, x.dtype, x.row_count(), x.last_dim());
   if (!left.are_wide()) expect_forms(op, "dy", left, dy.dtype, dy.row_count(), dy.last_dim());
   if (db.rank() == 0) return;
   expect(op, "db", db, accumulate_type(dy.dtype), dy.last_dim());

@@ -143,7 +143,7 @@ void write_forms(const Forms& y, const Tensor& x) {
   expect_matrix("write_forms", "x", x);
   check(!is_present(y.rows) || is_narrow(y.rows),
         "write_forms: the rows of y are {}, but narrow ones are needed", name_of(y.rows.dtype));
-  expect_forms("write_forms", "y", y, x.dtype, x.row_count(), x.last_dim());
+  expect_result_forms("write_forms", "y", y, x.dtype, x.row_count(), x.last_dim());
 }
 
 void rotary(const Tensor& y, const Tensor& x, const Tensor& positions, const Rotary& rotation) {

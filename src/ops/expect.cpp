@@ -39,7 +39,7 @@ void expect_factor(const char* op, const char* name, const Tensor& tensor, DType
 void expect_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
                   int64_t columns) {
   const bool turned = is_present(forms.turned), sums = is_present(forms.sums);
-  check(is_present(forms.rows) || turned || sums, "{}: {} has no form", op, name);
+  check(is_present(forms.rows) || turned, "{}: {} has neither rows nor a turned form", op, name);
   if (is_present(forms.rows)) expect_factor(op, name, forms.rows, dtype, rows, columns);
   if (!turned && !sums) return;
   check(dtype == DType::BF16 && (!turned || forms.turned.shape == turned_shape(rows, columns)),
@@ -50,6 +50,14 @@ void expect_forms(const char* op, const char* name, const Forms& forms, DType dt
         "{}: {} is turned or summed, so its rows and columns must be multiples of {}, not {} and {}", op,
         name, kUnit, rows, columns);
   if (sums) expect(op, name, forms.sums, DType::F32, scale_blocks(rows) * columns);
+}
+
+void expect_result_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
+                         int64_t columns) {
+  expect_forms(op, name, forms, dtype, rows, columns);
+  check(forms.are_wide() || !is_present(forms.rows) || is_narrow(forms.rows),
+        "{}: {} has rows in {} beside other forms, which no operation writes", op, name,
+        name_of(forms.rows.dtype));
 }
 
 Tensor widened(const Forms& factor) {

@@ -18,10 +18,14 @@ void expect_matrix(const char* op, const char* name, const Tensor& tensor);
 void expect_factor(const char* op, const char* name, const Tensor& tensor, DType dtype, int64_t rows,
                    int64_t columns);
 
-// Throws unless at least one of the forms is present, and each that is has the shape that a matrix [rows, columns] of
+// Throws unless rows or a turned form are present, and each present form has the shape that a matrix [rows, columns] of
 // `dtype` has in it: turned forms and sums only if that is bf16.
 void expect_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
                   int64_t columns);
+
+// The same of a result: rows of a floating-point type are then the only form.
+void expect_result_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
+                         int64_t columns);
 
 // A tensor of the same matrix in bf16 if `factor` is narrow or turned, for checks of its shape; else its rows.
 Tensor widened(const Forms& factor);

@@ -196,6 +196,14 @@ TEST_F(NarrowProducts, ContractNamesWhatDoesNotFit) {
   EXPECT_NE(error_of([&] { ops_.affine_backward_weight(stream_, dw, {}, turned_dy, short_x, false); }), "");
   EXPECT_NE(error_of([&] { ops_.write_forms(stream_, wide_x, wide_x); }).find("narrow ones are needed"),
             std::string::npos);
+  const Tensor turned_x = tensor(DType::U8, turned_shape(kRows, kIns));
+  EXPECT_NE(
+      error_of([&] { ops_.affine(stream_, y, turned_x, wide(w_), {}); }).find("x is turned, but its rows"),
+      std::string::npos);
+  Forms both = tensor(DType::BF16, {kRows, kIns});
+  both.turned = turned_x;
+  EXPECT_NE(error_of([&] { ops_.gelu(stream_, both, wide_x); }).find("y has rows in bf16 beside other forms"),
+            std::string::npos);
   const Tensor gates = tensor(DType::U8, narrow_shape(kRows, 2 * kOuts));
   const Tensor halves = wide(normal(kRows, 2 * kOuts, 5));
   EXPECT_NE(
