@@ -115,6 +115,16 @@ void rows(OpRun& run, const Size& size) {
         order.row, accumulate);
 }
 
+// More choices and experts than a block of a sort has threads, in no order; half of the experts get none.
+void many_choices(OpRun& run) {
+  constexpr int64_t kTokens = 700, kExperts = 512, kChoices = 2;
+  Values chosen;
+  for (int64_t i = 0; i < kTokens * kChoices; ++i) chosen.push_back(static_cast<double>(2 * (i * 149 % 256)));
+  run.ops().sort_choices(
+      run.stream(), run.exact(DType::I32, {kExperts + 1}), run.exact(DType::I32, {kTokens, kChoices}),
+      run.exact(DType::I32, {kTokens * kChoices}), run.in(DType::I32, {kTokens, kChoices}, chosen));
+}
+
 // All forms of a feed-forward network's activation, with and without a gate of its own.
 void activations_of_rows(OpRun& run, const Size& size) {
   const Order order = order_of(run, size);
@@ -247,6 +257,12 @@ std::vector<OpCase> experts_op_cases() {
        entries(&OpTable::sort_choices, &OpTable::gate_rows, &OpTable::gate_rows_backward,
                &OpTable::sum_choices),
        false, 4, every(rows)},
+      {"many choices", entries(&OpTable::sort_choices), false, 1, many_choices},
+      {"activations of wide choices",
+       entries(&OpTable::activate_choices, &OpTable::activate_choices_backward), false, 4,
+       [](OpRun& run) {
+         activations_of_rows(run, {3, 2, 1, 2056, 8});
+       }},
       {"activations of choices", entries(&OpTable::activate_choices, &OpTable::activate_choices_backward),
        false, 4, every(activations_of_rows)},
       {"counts of choices", entries(&OpTable::add_choice_counts, &OpTable::experts_of_ranks), false, 1,
