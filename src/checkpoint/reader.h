@@ -58,9 +58,8 @@ class CheckpointReader {
   // (kBestName). In a directory of checkpoints `newest` decides which one is read. BadInput if there is none, or if the
   // directory's name is that of another step.
   explicit CheckpointReader(const std::filesystem::path& named, Newest newest = Newest::OrError);
-  // Reads a folder of another format: `manifest` describes its tensors, without pieces, and its attachments; `source`
-  // has the elements.
-  // `attachments`: their folder, if it is another one.
+  // Reads a folder of another format: `manifest` describes its tensors, without pieces, and its attachments, which lie in
+  // the folder `attachments`, if it is not the same; `source` has the elements.
   CheckpointReader(std::filesystem::path directory, Manifest manifest, std::shared_ptr<TensorSource> source,
                    std::filesystem::path attachments = {});
 

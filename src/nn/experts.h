@@ -13,8 +13,8 @@
 // Computation. One grouped product (OpTable::expert_product) multiplies all rows with their experts' weights; an expert
 // may have no rows. Without a capacity no choice is dropped, so a micro-batch of T tokens has T k rows. Gates are
 // applied before the second projection, so its output need not be saved. Backward recomputes gathered inputs and
-// activations; a whole backward recomputes activations once, and adds the gradients of the second projection while it
-// has their factors.
+// activations; a whole backward of a single round recomputes activations once, and adds the gradients of the second
+// projection while it has their factors.
 //
 // Experts spread over ranks. Each rank sorts the rows that it receives as if each was a token with one choice. A row's
 // bits do not depend on the other rows, and a token's rows are summed on the token's rank, so outputs and gradients of
@@ -236,7 +236,7 @@ class Experts final : public Layer {
   void yield_for_rounds(Run& run) const;
   // Returns the gradient of x; adds the gradients of weights if `with_weights`.
   Tensor compute_backward(Run& run, Tensor dy, SharedExpert shared, Saved& saved, bool with_weights) const;
-  // Adds the gradients of weights, of the second projection if `with_down`. `received` is the input as dispatched again,
+  // Adds the gradients of weights; the second projection's only if `with_down`. `received` is the input as dispatched again,
   // without dims if it was not.
   void add_gradients(Run& run, Tensor received, Saved& saved, bool with_down) const;
   // Columns of the first projection's output; a gate has two for each column of the second projection's input.

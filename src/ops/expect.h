@@ -23,7 +23,7 @@ void expect_factor(const char* op, const char* name, const Tensor& tensor, DType
 void expect_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
                   int64_t columns);
 
-// The same of a result: rows of a floating-point type are then the only form.
+// For the forms of a result: throws too if there are rows of a floating-point type and other forms.
 void expect_result_forms(const char* op, const char* name, const Forms& forms, DType dtype, int64_t rows,
                          int64_t columns);
 

@@ -1,6 +1,6 @@
 // Forms: a matrix [R, C] as its readers ask for it. A product in 8 bits sums over the columns of one factor and over the
 // rows of another, and a bias' gradient is a sum over rows; an operation that takes Forms writes all of them that are
-// present, in one pass. A form that is absent has no dims. A Tensor is the Forms that have it alone.
+// present, in one pass. A form that is absent has no dims. A Tensor converts to Forms with nothing else.
 //
 //   rows     the matrix: of a floating-point type, or narrow, with a scale for 128 elements of a row
 //   turned   the narrow matrix' columns, rounded again with a scale for 128 rows: U8 [1, C, bytes of R elements]

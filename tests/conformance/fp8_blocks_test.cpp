@@ -295,7 +295,7 @@ TEST(NarrowForm, KernelsHaveNoRaces) {
     all.codes = made.codes.data();
     all.scales = made.scales.data();
     write_forms(nullptr, all, x.data());
-    // Two results, whose tiles take turns.
+    // Two results, which use the tile one after the other.
     const Extent gates{144, 512};
     const Rows gate = numbers_of(gates, 1), dy = numbers_of({144, 256}, 1, 1);
     Narrow of_gates{std::vector<uint8_t>(gate.size()), std::vector<float>(gates.columns * 2)};

@@ -33,8 +33,9 @@ const std::string kExperts =
     "--moe-aux-loss-coeff 0.01 --normalization RMSNorm --swiglu --disable-bias-linear "
     "--position-embedding-type rope";
 
-// The step with experts was measured before the activation of their rows was one pass: the forecast, of today's passes, was
-// 6 % too long then and is 2 % too short now.
+// The step with experts was measured before the activation of their rows was one pass. The forecast counts today's
+// passes: it was 6 % too long before, and is 2 % too short now.
+//
 // Synthetic samples of BERT have all lengths up to the longest alike, so attention sees half of the keys.
 std::vector<MeasuredStep> measured_steps() {
   const std::string many = kGpt124 + " --micro-batch-size 32", one = kGpt124 + " --micro-batch-size 1",

@@ -25,7 +25,8 @@ std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::pat
 //   *.tiktoken, vocab.json with merges.txt, vocab.txt.
 // If nothing says how a file of tiktoken cuts text, the class in tokenizer_config.json does (Kimi's or Qwen's), or else it is
 // cut as by Llama 3, as in transformers. Returns why the first of the files cannot be used if none can; empty if one can,
-// or if there is none. A byte tokenizer in `data` is kept: the model was trained with it. A chat template of `data` is the one among `files`, if there is one.
+// or if there is none. A byte tokenizer in `data` is kept: the model was trained with it. A chat template
+// of `data` becomes the one among `files`, if there is one.
 std::string name_tokenizer(const std::vector<std::filesystem::path>& files, DataConfig& data);
 
 // The tokenizer files, with their names, to write next to a model exported from `checkpoint` with the tokenizer of

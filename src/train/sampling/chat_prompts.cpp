@@ -85,7 +85,8 @@ std::vector<int32_t> ChatPrompts::tokens(const ordered_json& messages, const ord
 }
 
 std::vector<int32_t> end_tokens_of(const CheckpointModel& from) {
-  std::vector<fs::path> folders{from.attachments};
+  std::vector<fs::path> folders;
+  if (!from.attachments.empty()) folders.emplace_back(from.attachments);
   if (from.data.tokenizer_model) folders.push_back(fs::path(*from.data.tokenizer_model).parent_path());
   for (const fs::path& folder : folders) {
     const fs::path file = folder / kGenerationConfig;

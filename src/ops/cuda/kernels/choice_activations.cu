@@ -51,7 +51,7 @@ struct HalfPacks {
   }
 };
 
-// A pack of y for each of kPacksAhead packs of a thread, in the order of choices.
+// A thread writes kPacksAhead packs of y, in the order of choices.
 template <class Form, class T>
 __global__ void __launch_bounds__(kForwardThreads)
     activate_choices_kernel(Form form, T* y, const T* x, const float* gates, const int32_t* rows,

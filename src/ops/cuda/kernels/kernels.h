@@ -32,7 +32,7 @@ struct NarrowMatrix {
   float* scales;  // [blocks of columns, rows]
   int64_t rows, columns;
 };
-// The narrow forms of a matrix (ops/forms.h) that a kernel writes. The pointers of forms that are not are null.
+// The narrow forms of a matrix (ops/forms.h) that a kernel writes. Pointers of absent forms are null.
 struct NarrowForms {
   int64_t rows, columns;
   uint8_t* codes = nullptr;  // as in NarrowMatrix

@@ -157,7 +157,7 @@ __device__ inline void finish_tile(FormsTile& tile, const float (&sums)[kTilePer
   __syncthreads();
 }
 
-// As narrow_map_kernel, for results with turned forms or sums. A second result waits in registers for the tile.
+// As narrow_map_kernel, for results with turned forms or sums. A second result is held in registers until the tile is free.
 template <int Results, class F, class... Arrays>
 __global__ void __launch_bounds__(kTileThreads, 2)
     forms_map_kernel(F f, NarrowForms y, int64_t columns, bool aligned, Arrays... arrays) {
