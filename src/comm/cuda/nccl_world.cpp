@@ -16,6 +16,7 @@ constexpr std::chrono::milliseconds kLook{5};  // between two checks of the enqu
 // While a call of NCCL is in progress, poll by spinning first: most calls are done within microseconds, and a
 // sleeping thread would keep its device waiting for the next piece of work.
 constexpr std::chrono::microseconds kSpin{1000};
+constexpr int kAsks = 100;  // at least: on a busy machine another thread's turn may take longer than kSpin
 constexpr std::chrono::microseconds kPoll{200};  // after that
 constexpr std::chrono::minutes kConnecting{1};   // the shortest time-out for making a communicator
 
@@ -127,6 +128,7 @@ void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::
                        const std::string& group, std::chrono::milliseconds timeout) {
   WaitClock clock(timeout);
   const Clock::time_point begun = Clock::now();
+  int asks = 0;
   while (result == ncclInProgress && communicator != nullptr) {
     throw_if_aborted();
     const ncclResult_t asked = nccl_.async_error(communicator, &result);
@@ -134,7 +136,7 @@ void NcclWorld::accept(ncclResult_t result, ncclComm_t communicator, const std::
     if (result != ncclInProgress) break;
     check(!clock.expired(), "after {}, NCCL has not completed {} in {}: another rank has not joined it",
           to_string(timeout), what, group);
-    if (Clock::now() - begun < kSpin)
+    if (++asks < kAsks || Clock::now() - begun < kSpin)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(kPoll);
