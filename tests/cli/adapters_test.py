@@ -78,6 +78,20 @@ class Adapters(ProgramTest):
         _, err = self.pretrain("--load", "base", *LORA, "--train-iters", 9, "--quantize-base", "fp4", status=2)
         self.assertIn("nf4", err)
 
+    def test_products_in_8_bits(self):
+        """With scales of blocks adapters have the same bits on one rank, on two stages, and if activations are computed again."""
+        blocks = ("--num-layers", 4, "--hidden-size", 128, "--num-attention-heads", 4, "--seq-length", 128, "--micro-batch-size", 1,
+                  "--global-batch-size", 4, "--bf16", "--fp8", "--fp8-recipe", "blockwise", "--log-interval", 1, "--train-iters", 3)
+        self.pretrain(*blocks, "--save", "base")
+        for targets in ((), ("--lora-targets", "mlp.down"), ("--lora-targets", "block.2.mlp.up")):
+            curves = []
+            for mesh in ((), ("--ranks", 2, "--pp", 2, "--schedule", "zb-h1", "--recompute-granularity", "selective")):
+                name = f"{'_'.join(targets[1:])}_{len(curves)}.jsonl"
+                self.pretrain(*blocks, "--load", "base", "--finetune", "--lora-rank", 4, *targets, *mesh, "--log-json", name)
+                curves.append(self.losses(name))
+            self.assertEqual(len(curves[0]), 3)
+            self.assertEqual(curves[0], curves[1], targets)
+
     def test_folders_while_training(self):
         self.pretrain("--train-iters", 2, "--save", "base")
         self.pretrain("--load", "base", *LORA, "--train-iters", 2, "--save-hf", "folders", "--save-hf-interval", 2)
