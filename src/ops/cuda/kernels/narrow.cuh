@@ -157,9 +157,17 @@ __device__ inline void finish_tile(FormsTile& tile, const float (&sums)[kTilePer
   __syncthreads();
 }
 
+// Blocks of a tile on a multiprocessor at once. The compiler needs more registers for GPUs before Hopper, which have no
+// products with scales of blocks and never run these kernels.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kTileBlocks = 1;
+#else
+constexpr int kTileBlocks = 2;
+#endif
+
 // As narrow_map_kernel, for results with turned forms or sums. A second result is held in registers until the tile is free.
 template <int Results, class F, class... Arrays>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks)
     forms_map_kernel(F f, NarrowForms y, int64_t columns, bool aligned, Arrays... arrays) {
   __shared__ FormsTile tile;
   constexpr int kTogether =
