@@ -76,19 +76,31 @@ Step with_layers(const Step& of_one, const Step& of_two, int64_t layers) {
   return result;
 }
 
-TEST(StepCounts, Gpt2Of1558MillionParameters) {
-  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts operations and bytes";
+struct CountedStep {
+  Step step;
+  Count all;
+};
+
+// Counts and prints the second step of the model that `model_of` makes with `layers` layers.
+CountedStep counted_step(PretrainConfig (*model_of)(int64_t layers), int64_t layers) {
   const auto count_alone = fake_device_function<void(bool)>("fake_device_count_alone");
   count_alone(true);
-  const Step step = with_layers(second_step(wide_model(1)), second_step(wide_model(2)), 48);
+  CountedStep counted{with_layers(second_step(model_of(1)), second_step(model_of(2)), layers), {}};
   count_alone(false);
-  Count all;
-  for (const auto& [name, count] : step) {
+  for (const auto& [name, count] : counted.step) {
     fmt::print("{:>28} {:>7} {:>9.2f} GB\n", name, count.calls, count.bytes / 1e9);
-    all.calls += count.calls;
-    all.bytes += count.bytes;
+    counted.all.calls += count.calls;
+    counted.all.bytes += count.bytes;
   }
-  fmt::print("{:>28} {:>7} {:>9.2f} GB\n", "all", all.calls, all.bytes / 1e9);
+  fmt::print("{:>28} {:>7} {:>9.2f} GB\n", "all", counted.all.calls, counted.all.bytes / 1e9);
+  return counted;
+}
+
+TEST(StepCounts, Gpt2Of1558MillionParameters) {
+  if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts operations and bytes";
+  const CountedStep counted = counted_step(wide_model, 48);
+  const Step& step = counted.step;
+  const Count& all = counted.all;
   EXPECT_LT(all.calls, 3'800);
   EXPECT_LT(all.bytes, 1.02e12);
   // The first micro-batch assigns gradients: zeros are written for the two tables of the embedding alone, and
@@ -125,22 +137,11 @@ PretrainConfig mixture(int64_t layers) {
 // of the second projection follow at once: rows of dy are gathered once.
 TEST(StepCounts, MixtureOfEightExperts) {
   if (!is_fake_device()) GTEST_SKIP() << "only the fake device counts operations and bytes";
-  const auto count_alone = fake_device_function<void(bool)>("fake_device_count_alone");
-  count_alone(true);
   constexpr int64_t kLayers = 12;
-  const Step step = with_layers(second_step(mixture(1)), second_step(mixture(2)), kLayers);
-  count_alone(false);
-  Count all;
-  for (const auto& [name, count] : step) {
-    fmt::print("{:>28} {:>7} {:>9.2f} GB\n", name, count.calls, count.bytes / 1e9);
-    all.calls += count.calls;
-    all.bytes += count.bytes;
-  }
-  fmt::print("{:>28} {:>7} {:>9.2f} GB\n", "all", all.calls, all.bytes / 1e9);
+  const Step step = counted_step(mixture, kLayers).step;
   for (const char* name : {"gate_rows", "gate_rows_backward", "gated", "gated_backward"})
     EXPECT_EQ(step.count(name), 0U) << name;
-  const double numbers =
-      2.0 * 8 * 1024 * kMixtureInner * kLayers;  // of one row's activation, in all rows and layers
+  const double numbers = 2.0 * 8 * 1024 * kMixtureInner * kLayers;  // of the rows' activations, in all layers
   const auto expect_passes = [&](const char* name, double arrays) {
     EXPECT_EQ(step.at(name).calls, kLayers);
     EXPECT_NEAR(step.at(name).bytes, arrays * 2 * numbers, 0.001 * arrays * 2 * numbers) << name;

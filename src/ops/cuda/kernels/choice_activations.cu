@@ -23,7 +23,7 @@ struct OfOne {
   }
 };
 
-// The same for the two halves of a row, with a gate of its own.
+// A formula of the two halves of a row, of which one is the gate.
 template <class Formula>
 struct OfHalves {
   static constexpr int kHalves = 2;
